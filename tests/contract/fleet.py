@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from sentinel.core.labels import Selector, equality
@@ -14,6 +15,18 @@ from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 
 UPDATED = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 EVERYTHING = Selector()
+US_EAST = {"region": "us-east"}
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """A resource of the fleet under test. Without `last_updated_time` no adapter has reported on it."""
+
+    resource_id: str
+    generation: int = 1
+    observed_generation: int = 0
+    is_ready: bool = False
+    last_updated_time: datetime | None = None
+    labels: Mapping[str, str] = {}
 
 
 class FleetHarness(ABC):
@@ -24,16 +37,7 @@ class FleetHarness(ABC):
         """The reader under test; the harness closes it."""
 
     @abstractmethod
-    def put(
-        self,
-        resource_id: str,
-        *,
-        generation: int = 1,
-        observed_generation: int = 0,
-        is_ready: bool = False,
-        last_updated_time: datetime | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> None:
+    def put(self, cluster: Cluster) -> None:
         """Append a cluster, or replace it in place."""
 
     @abstractmethod
@@ -56,7 +60,7 @@ class FleetHarness(ABC):
         """Add `count` clusters and return their ids in order."""
         resource_ids = [f"cls-{number}" for number in range(count)]
         for resource_id in resource_ids:
-            self.put(resource_id)
+            self.put(Cluster(resource_id))
         return resource_ids
 
 
@@ -105,12 +109,7 @@ class FleetContract:
     async def test_an_observation_has_the_values_of_the_status(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
         harness.put(
-            "cls-1",
-            generation=4,
-            observed_generation=3,
-            is_ready=True,
-            last_updated_time=UPDATED,
-            labels={"region": "us-east"},
+            Cluster("cls-1", 4, observed_generation=3, is_ready=True, last_updated_time=UPDATED, labels=US_EAST)
         )
 
         [page] = await walk(fleet)
@@ -121,11 +120,11 @@ class FleetContract:
         assert (seen.generation, seen.observed_generation) == (4, 3)
         assert seen.is_ready
         assert seen.last_updated_time == UPDATED
-        assert seen.labels == {"region": "us-east"}
+        assert seen.labels == US_EAST
 
     async def test_a_resource_without_reports_has_no_time(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
-        harness.put("cls-1")
+        harness.put(Cluster("cls-1"))
 
         [page] = await walk(fleet)
 
@@ -135,7 +134,7 @@ class FleetContract:
 
     async def test_a_resource_has_its_whole_document(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
-        harness.put("cls-1", generation=2, labels={"region": "us-east"})
+        harness.put(Cluster("cls-1", generation=2, labels=US_EAST))
 
         [page] = await walk(fleet)
 
@@ -148,23 +147,23 @@ class FleetContract:
     async def test_only_selected_resources_are_yielded(self, harness: FleetHarness) -> None:
         both = Selector((equality("region", "us-east"), equality("tier", "gold")))
         fleet = harness.fleet(page_size=2, selector=both)
-        harness.put("neither")
-        harness.put("one", labels={"region": "us-east"})
-        harness.put("both", labels={"region": "us-east", "tier": "gold"})
-        harness.put("another", labels={"region": "us-west", "tier": "gold"})
-        harness.put("both-too", labels={"region": "us-east", "tier": "gold", "more": "x"})
+        harness.put(Cluster("neither"))
+        harness.put(Cluster("one", labels=US_EAST))
+        harness.put(Cluster("both", labels={"region": "us-east", "tier": "gold"}))
+        harness.put(Cluster("another", labels={"region": "us-west", "tier": "gold"}))
+        harness.put(Cluster("both-too", labels={"region": "us-east", "tier": "gold", "more": "x"}))
 
         assert ids(await walk(fleet)) == ["both", "both-too"]
 
     async def test_the_next_walk_sees_changes(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
-        harness.put("cls-1", generation=1)
-        harness.put("cls-2", generation=1)
+        harness.put(Cluster("cls-1", generation=1))
+        harness.put(Cluster("cls-2", generation=1))
         await walk(fleet)
 
-        harness.put("cls-1", generation=2)
+        harness.put(Cluster("cls-1", generation=2))
         harness.remove("cls-2")
-        harness.put("cls-3")
+        harness.put(Cluster("cls-3"))
         pages = await walk(fleet)
 
         assert ids(pages) == ["cls-1", "cls-3"]
@@ -178,15 +177,15 @@ class FleetContract:
         async for page in fleet.walk():
             pages.append(page)
             if len(pages) == 1:
-                harness.put("late")
+                harness.put(Cluster("late"))
 
         assert [resource_id for resource_id in ids(pages) if resource_id != "late"] == expected
 
     async def test_a_malformed_item_is_reported_and_loses_no_other(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
-        harness.put("cls-1")
+        harness.put(Cluster("cls-1"))
         harness.put_malformed()
-        harness.put("cls-2")
+        harness.put(Cluster("cls-2"))
 
         pages = await walk(fleet)
 
@@ -196,7 +195,7 @@ class FleetContract:
 
     async def test_an_unresponsive_fleet_raises_a_fetch_error(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
-        harness.put("cls-1")
+        harness.put(Cluster("cls-1"))
         harness.fail()
 
         with pytest.raises(FetchError, match=r"\S"):
@@ -237,7 +236,7 @@ class FleetContract:
 
     async def test_closing_twice_is_harmless(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
-        harness.put("cls-1")
+        harness.put(Cluster("cls-1"))
         await walk(fleet)
 
         await fleet.close()

@@ -10,7 +10,6 @@ import msgspec
 
 from sentinel.ports.audit import AuditLog, AuditQuery
 from sentinel.ports.fleet_store import FleetStore, FleetTransaction, IdTaken, ListQuery, NameTaken, StoredResource
-from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from tests.support.fleet.store_records import (
     AMPLE,
     StoreSuite,
@@ -18,7 +17,7 @@ from tests.support.fleet.store_records import (
     inserting,
     populations,
     reporting,
-    response,
+    request_concurrently,
     select,
     stored,
     together,
@@ -143,25 +142,9 @@ class ConcurrencyContract(StoreSuite):
         assert sum(isinstance(result, IdTaken) for result in results) == 19
 
     async def test_one_of_many_requests_with_a_key_inserts_and_others_recall_it(self, store: FleetStore) -> None:
-        def creating(number: int) -> Callable[[FleetTransaction], StoredResponse]:
-            def work(fleet: FleetTransaction) -> StoredResponse:
-                known = fleet.recall("ops", "key")
-                if known is not None:
-                    return known
-                fleet.insert(stored(f"cls-{number}"))
-                made = response("key", body=b"%d" % number)
-                fleet.remember(made)
-                return made
-
-            return work
-
-        async def create(number: int) -> StoredResponse:
-            try:
-                return await store.transact(creating(number))
-            except KeyTaken:
-                return await store.transact(creating(number))
-
-        results = await together(*(create(number) for number in range(20)))
+        results = await request_concurrently(
+            store.transact, lambda fleet, number: fleet.insert(stored(f"cls-{number}"))
+        )
 
         assert results == [results[0]] * 20
         assert await populations(store) == {("clusters", False): 1}

@@ -84,29 +84,34 @@ class ListContract(StoreSuite):
         assert ids(found) == texts
         assert await walk(store, ListQuery(plural="clusters", order_by=order, limit=1)) == texts
 
-    @pytest.mark.parametrize("is_descending", [False, True], ids=["ascending", "descending"])
-    @pytest.mark.parametrize("order", OrderBy)
-    async def test_consecutive_pages_have_every_resource_once_and_in_order(
-        self, store: FleetStore, order: OrderBy, is_descending: bool
-    ) -> None:
+    @pytest.fixture(params=[False, True], ids=["ascending", "descending"])
+    def is_descending(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param)
+
+    @pytest.fixture(params=OrderBy)
+    def ordered(self, request: pytest.FixtureRequest, is_descending: bool) -> ListQuery:
+        """A query of all clusters in one of the orders."""
+        return ListQuery(plural="clusters", order_by=request.param, is_descending=is_descending, limit=2)
+
+    async def insert_fleet(self, store: FleetStore, query: ListQuery) -> list[str]:
+        """Insert the fleet and return the ids in the order of the query."""
         resources = self.fleet()
         await store.transact(inserting(*resources))
-        expected = self.in_order(resources, order)[:: -1 if is_descending else 1]
+        return self.in_order(resources, query.order_by)[:: -1 if query.is_descending else 1]
+
+    async def test_consecutive_pages_have_every_resource_once_and_in_order(
+        self, store: FleetStore, ordered: ListQuery
+    ) -> None:
+        expected = await self.insert_fleet(store, ordered)
 
         for limit in (1, 2, 3, 12, 13, 14):
-            query = ListQuery(plural="clusters", order_by=order, is_descending=is_descending, limit=limit)
+            assert await walk(store, msgspec.structs.replace(ordered, limit=limit)) == expected
 
-            assert await walk(store, query) == expected
-
-    @pytest.mark.parametrize("is_descending", [False, True], ids=["ascending", "descending"])
-    @pytest.mark.parametrize("order", OrderBy)
     async def test_pages_are_stable_while_resources_are_inserted_and_removed(
-        self, store: FleetStore, order: OrderBy, is_descending: bool
+        self, store: FleetStore, ordered: ListQuery
     ) -> None:
-        resources = self.fleet()
-        await store.transact(inserting(*resources))
-        query = ListQuery(plural="clusters", order_by=order, is_descending=is_descending, limit=2)
-        expected = self.in_order(resources, order)[:: -1 if is_descending else 1]
+        query = ordered
+        expected = await self.insert_fleet(store, query)
         # One before the position, the one at the position, and one after it.
         removed = [expected[0], expected[3], expected[8]]
         inserted = [stored(f"cls-0{n}x", name=f"n0{n}x", created=MOMENT + n * SECOND) for n in range(5)]

@@ -14,7 +14,7 @@ import pytest
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from tests.support.databases.backends import Backend, SharedTransaction
-from tests.support.fleet.store_records import MOMENT, SECOND, StoreSuite, entry, response, together
+from tests.support.fleet.store_records import MOMENT, SECOND, StoreSuite, entry, request_concurrently, response
 
 
 def recalling(actor: str, key: str) -> Callable[[SharedTransaction], StoredResponse | None]:
@@ -101,25 +101,9 @@ class IdempotencyContract(StoreSuite):
             await backend.transact(remembering(response("key")))
 
     async def test_one_of_many_concurrent_requests_acts_and_others_recall_it(self, backend: Backend) -> None:
-        def creating(number: int) -> Callable[[SharedTransaction], StoredResponse]:
-            def work(transaction: SharedTransaction) -> StoredResponse:
-                known = transaction.recall("ops", "key")
-                if known is not None:
-                    return known
-                made = response("key", body=b"%d" % number)
-                transaction.record(entry(number))
-                transaction.remember(made)
-                return made
-
-            return work
-
-        async def create(number: int) -> StoredResponse:
-            try:
-                return await backend.transact(creating(number))
-            except KeyTaken:
-                return await backend.transact(creating(number))
-
-        results = await together(*(create(number) for number in range(20)))
+        results = await request_concurrently(
+            backend.transact, lambda transaction, number: transaction.record(entry(number))
+        )
 
         assert results == [results[0]] * 20
         assert len(await backend.audit.find(AuditQuery(limit=99))) == 1

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from cloudevents.core.formats.json import JSONFormat
 from sentinel.core.events import DATA_CONTENT_TYPE, STRUCTURED_CONTENT_TYPE, Event, Mode
 from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.ports.subscription import Message
+from tests.contract.connection import LosesConnections, opened
 
 if TYPE_CHECKING:
     from cloudevents.core.base import BaseCloudEvent
@@ -30,6 +30,7 @@ AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=150)
 MANY, FEW = 3_000, 10
 """When FEW of MANY events have arrived, most are usually still in flight."""
+CONTENT_TYPES = {Mode.STRUCTURED: STRUCTURED_CONTENT_TYPE, Mode.BINARY: DATA_CONTENT_TYPE}
 ATTEMPTS = 100
 """Attempts while a driver reconnects; each lasts at most `AMPLE`."""
 
@@ -75,17 +76,7 @@ class StallingHarness(PublisherHarness):
     """More events than fit into those buffers."""
 
 
-class ConnectionHarness(PublisherHarness):
-    """A broker whose connections can be cut."""
-
-    @abstractmethod
-    async def cut(self) -> None:
-        """Close all connections and accept none."""
-
-    @abstractmethod
-    async def heal(self) -> None:
-        """Accept connections again."""
-
+class ConnectionHarness(PublisherHarness, LosesConnections):
     @abstractmethod
     async def receive_waiting(self) -> list[Message]:
         """Receive all messages that the broker has now."""
@@ -113,17 +104,34 @@ def parse(message: Message) -> BaseCloudEvent:
     return from_amqp(AMQPMessage({"content-type": message.content_type}, properties, message.body), JSONFormat())
 
 
+def attributes_of(number: int) -> dict[str, str]:
+    """The attributes of the event that `make_event` returns."""
+    return {
+        "specversion": "1.0",
+        "id": f"event-{number}",
+        "source": "hyperfleet-sentinel",
+        "type": "com.redhat.hyperfleet.cluster.reconcile",
+        "subject": f"cls-{number}",
+        "time": "2026-03-01T12:00:00.250000Z",
+        "datacontenttype": DATA_CONTENT_TYPE,
+    }
+
+
+def check_attributes(read: BaseCloudEvent, number: int) -> None:
+    """Check that the SDK reads the attributes of the event that `make_event` returns."""
+    time = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+    got = {name: value for name, value in read.get_attributes().items() if name != "traceparent"}
+    assert got == attributes_of(number) | {"time": time}
+
+
 def ids(messages: Sequence[Message]) -> list[str]:
     return [parse(message).get_id() for message in messages]
 
 
-@asynccontextmanager
-async def opened(publisher: Publisher) -> AsyncIterator[Publisher]:
-    await publisher.open()
-    try:
-        yield publisher
-    finally:
-        await publisher.close()
+async def publish(harness: PublisherHarness, events: list[Event], deadline: timedelta = AMPLE) -> Receipt:
+    """Publish with a new publisher."""
+    async with opened(harness.publisher()) as publisher:
+        return await publisher.publish(events, deadline=deadline)
 
 
 async def publish_until_confirmed(publisher: Publisher, event: Event) -> Receipt:
@@ -142,23 +150,20 @@ class PublisherContract:
     async def test_every_event_is_confirmed_and_delivered_once(self, harness: PublisherHarness) -> None:
         events = make_events(3)
 
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(events, deadline=AMPLE)
+        receipt = await publish(harness, events)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
         assert receipt.error == ""
         assert sorted(ids(await harness.receive(3))) == ["event-0", "event-1", "event-2"]
 
     async def test_each_confirmed_event_has_its_duration(self, harness: PublisherHarness) -> None:
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+        receipt = await publish(harness, make_events(3))
 
         assert len(receipt.seconds) == 3
         assert all(seconds >= 0 for seconds in receipt.seconds)
 
     async def test_an_empty_batch_has_an_empty_receipt(self, harness: PublisherHarness) -> None:
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish([], deadline=AMPLE)
+        receipt = await publish(harness, [])
 
         assert receipt == Receipt([], [])
 
@@ -202,23 +207,16 @@ class PublisherContract:
             [message] = await harness.receive(1)
 
             read = parse(message)
-            assert read.get_specversion() == "1.0"
-            assert read.get_id() == "event-7"
-            assert read.get_source() == "hyperfleet-sentinel"
-            assert read.get_type() == "com.redhat.hyperfleet.cluster.reconcile"
-            assert read.get_subject() == "cls-7"
-            assert read.get_time() == datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
-            assert read.get_datacontenttype() == "application/json"
+            check_attributes(read, 7)
             assert read.get_data() == msgspec.json.decode(event.data)
 
     async def test_the_content_type_follows_the_mode(self, harness: PublisherHarness) -> None:
-        expected = {Mode.STRUCTURED: STRUCTURED_CONTENT_TYPE, Mode.BINARY: DATA_CONTENT_TYPE}
         for mode in harness.modes:
             async with opened(harness.publisher(mode)) as publisher:
                 await publisher.publish([make_event(1)], deadline=AMPLE)
             [message] = await harness.receive(1)
 
-            assert message.content_type == expected[mode]
+            assert message.content_type == CONTENT_TYPES[mode]
 
     async def test_every_mode_has_the_attributes_as_headers(self, harness: PublisherHarness) -> None:
         for mode in harness.modes:
@@ -226,15 +224,7 @@ class PublisherContract:
                 await publisher.publish([make_event(1)], deadline=AMPLE)
             [message] = await harness.receive(1)
 
-            assert message.attributes == {
-                "specversion": "1.0",
-                "id": "event-1",
-                "source": "hyperfleet-sentinel",
-                "type": "com.redhat.hyperfleet.cluster.reconcile",
-                "subject": "cls-1",
-                "time": "2026-03-01T12:00:00.250000Z",
-                "datacontenttype": "application/json",
-            }
+            assert message.attributes == attributes_of(1)
 
     async def test_a_traceparent_belongs_to_its_event_only(self, harness: PublisherHarness) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -253,19 +243,14 @@ class PublisherContract:
 
             assert publisher.trouble() is None
 
-    async def test_an_unopened_publisher_confirms_nothing_and_has_trouble(self, harness: PublisherHarness) -> None:
+    @pytest.mark.parametrize("was_open", [False, True], ids=["unopened", "closed"])
+    async def test_a_publisher_that_is_not_open_confirms_nothing_and_has_trouble(
+        self, harness: PublisherHarness, was_open: bool
+    ) -> None:
         publisher = harness.publisher()
-
-        receipt = await publisher.publish(make_events(2), deadline=SHORT)
-
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
-        assert receipt.error
-        assert publisher.trouble()
-
-    async def test_a_closed_publisher_confirms_nothing_and_has_trouble(self, harness: PublisherHarness) -> None:
-        publisher = harness.publisher()
-        await publisher.open()
-        await publisher.close()
+        if was_open:
+            await publisher.open()
+            await publisher.close()
 
         receipt = await publisher.publish(make_events(2), deadline=SHORT)
 
@@ -284,8 +269,7 @@ class PublisherContract:
         await harness.publisher().close()
 
     async def test_an_expired_deadline_still_returns_a_receipt(self, harness: PublisherHarness) -> None:
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
+        receipt = await publish(harness, make_events(3), deadline=timedelta(0))
 
         assert len(receipt.outcomes) == 3
         assert set(receipt.outcomes) <= {Outcome.CONFIRMED, Outcome.REFUSED, Outcome.UNCONFIRMED}
@@ -300,8 +284,7 @@ class RoutingContract:
     async def test_an_event_without_a_route_is_unroutable(self, harness: RoutingHarness) -> None:
         await harness.unbind()
 
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+        receipt = await publish(harness, make_events(3))
 
         assert list(receipt.outcomes) == [Outcome.UNROUTABLE] * 3
         assert receipt.error

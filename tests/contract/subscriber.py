@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypedDict
 
 import msgspec
 import pytest
 
 from sentinel.core.events import Event, Mode
+from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DeadLetters, Delivery, Subscriber
+from tests.contract.connection import LosesConnections
 from tests.contract.publisher import ids, make_event, make_events
 
 AMPLE = timedelta(seconds=20)
+
+
+class SubscriberOptions(TypedDict, total=False):
+    """Arguments that the subscribers of all brokers take."""
+
+    max_in_flight: int
+    max_hold: timedelta
+    observe: Callable[[Connectivity], None]
 
 
 class SubscriberHarness(ABC):
@@ -40,17 +50,7 @@ class SubscriberHarness(ABC):
     def dead_letters(self, subscription: str) -> DeadLetters: ...
 
 
-class ConnectedHarness(SubscriberHarness):
-    """A broker whose connections can be cut."""
-
-    @abstractmethod
-    async def cut(self) -> None:
-        """Close every connection of the subscribers and accept none."""
-
-    @abstractmethod
-    async def heal(self) -> None:
-        """Accept connections again."""
-
+class ConnectedHarness(SubscriberHarness, LosesConnections):
     @abstractmethod
     async def subscribe_unreachable(self, subscription: str) -> Subscriber:
         """Open a subscriber of an existing subscription while connections are cut."""
@@ -71,6 +71,14 @@ async def take(subscriber: Subscriber, count: int) -> list[Delivery]:
     return taken
 
 
+async def deliver_one(harness: SubscriberHarness) -> tuple[Subscriber, Delivery]:
+    """Publish the event 1 to a new subscriber and take it."""
+    subscriber = await harness.subscribe("dns")
+    await harness.publish([make_event(1)])
+    [delivery] = await take(subscriber, 1)
+    return subscriber, delivery
+
+
 async def take_ids(subscriber: Subscriber, count: int) -> list[str]:
     return ids([delivery.message for delivery in await take(subscriber, count)])
 
@@ -82,15 +90,6 @@ async def is_silent(harness: SubscriberHarness, subscriber: Subscriber) -> bool:
     waiting.cancel()
     await asyncio.wait([waiting])
     return not done
-
-
-@asynccontextmanager
-async def opened(subscriber: Subscriber) -> AsyncIterator[Subscriber]:
-    await subscriber.open()
-    try:
-        yield subscriber
-    finally:
-        await subscriber.close()
 
 
 async def ack_next(subscriber: Subscriber, count: int) -> list[str]:
@@ -165,9 +164,7 @@ class SubscriberContract:
         assert await take_ids(subscriber, 1) == ["event-1"]
 
     async def test_an_acked_message_is_not_delivered_again(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-        [delivery] = await take(subscriber, 1)
+        subscriber, delivery = await deliver_one(harness)
 
         await delivery.ack()
         await subscriber.close()
@@ -175,9 +172,7 @@ class SubscriberContract:
         assert await is_silent(harness, await harness.subscribe("dns"))
 
     async def test_a_nacked_message_is_delivered_again(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-        [delivery] = await take(subscriber, 1)
+        subscriber, delivery = await deliver_one(harness)
 
         await delivery.nack()
 
@@ -205,20 +200,15 @@ class SubscriberContract:
         assert sorted(await take_ids(other, 2)) == expected
 
     async def test_settling_twice_has_no_effect(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-        [delivery] = await take(subscriber, 1)
+        subscriber, delivery = await deliver_one(harness)
 
-        await delivery.ack()
-        await delivery.ack()
-        await delivery.nack()
+        for settle in (delivery.ack, delivery.ack, delivery.nack):
+            await settle()
 
         assert await is_silent(harness, subscriber)
 
     async def test_an_ack_after_a_nack_has_no_effect(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-        [delivery] = await take(subscriber, 1)
+        subscriber, delivery = await deliver_one(harness)
 
         await delivery.nack()
         await delivery.ack()
@@ -226,9 +216,7 @@ class SubscriberContract:
         assert await take_ids(subscriber, 1) == ["event-1"]
 
     async def test_an_ack_after_close_has_no_effect(self, harness: SubscriberHarness) -> None:
-        gone = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-        [delivery] = await take(gone, 1)
+        gone, delivery = await deliver_one(harness)
         await gone.close()
 
         await delivery.ack()
@@ -459,9 +447,7 @@ class ConnectedContract:
         assert await is_silent(harness, subscriber)
 
     async def test_an_ack_without_a_connection_is_sent_later(self, harness: ConnectedHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-        [delivery] = await take(subscriber, 1)
+        subscriber, delivery = await deliver_one(harness)
 
         await harness.cut()
         await delivery.ack()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-
+import msgspec
 import pytest
 
 from sentinel.core.labels import Selector
 from sentinel.ports.fleet import FleetReader
 from sentinel.testing.fleet import FakeFleet
-from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
+from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness
 
 
 class FakeHarness(FleetHarness):
@@ -21,24 +19,8 @@ class FakeHarness(FleetHarness):
         self._fleet = FakeFleet(page_size=page_size, selector=selector)
         return self._fleet
 
-    def put(
-        self,
-        resource_id: str,
-        *,
-        generation: int = 1,
-        observed_generation: int = 0,
-        is_ready: bool = False,
-        last_updated_time: datetime | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> None:
-        self._fleet.put(
-            resource_id,
-            generation=generation,
-            observed_generation=observed_generation,
-            is_ready=is_ready,
-            last_updated_time=last_updated_time,
-            labels=labels,
-        )
+    def put(self, cluster: Cluster) -> None:
+        self._fleet.put(**msgspec.structs.asdict(cluster))
 
     def remove(self, resource_id: str) -> None:
         self._fleet.remove(resource_id)

@@ -6,6 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import TypedDict
 
 import aio_pika
 import pytest
@@ -20,14 +21,8 @@ from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetters, Message, Subscriber
+from tests.contract import subscriber as contract
 from tests.contract.dead_letters import DeadLettersContract
-from tests.contract.subscriber import (
-    AMPLE,
-    ConnectedContract,
-    ConnectedHarness,
-    SubscriberContract,
-    SubscriberHarness,
-)
 from tests.support.brokers import pubsub
 from tests.support.brokers.rabbitmq import AT_ONCE, Proxy, eventually, unique
 
@@ -39,14 +34,19 @@ MIN_LEASE = timedelta(seconds=10)
 CLOSED = "the subscriber is not open"
 
 
+class Limits(TypedDict):
+    max_in_flight: int
+    max_hold: timedelta
+
+
 async def publish(publisher: Publisher, events: Sequence[Event]) -> None:
     await publisher.open()
-    receipt = await publisher.publish(events, deadline=AMPLE)
+    receipt = await publisher.publish(events, deadline=contract.AMPLE)
     assert set(receipt.outcomes) == {Outcome.CONFIRMED}
     await publisher.close()
 
 
-class MemoryHarness(SubscriberHarness):
+class MemoryHarness(contract.SubscriberHarness):
     silence = timedelta(milliseconds=50)
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class MemoryHarness(SubscriberHarness):
         return self._broker.dead_letters(subscription)
 
 
-class ProxiedHarness(ConnectedHarness):
+class ProxiedHarness(contract.ConnectedHarness):
     """A shared broker behind a proxy that can fail; publishers and dead letters connect directly."""
 
     silence = timedelta(milliseconds=300)
@@ -78,7 +78,11 @@ class ProxiedHarness(ConnectedHarness):
         self._subscribers: list[Subscriber] = []
 
     @abstractmethod
-    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber: ...
+    def make_subscriber(self, subscription: str, limits: Limits) -> Subscriber: ...
+
+    def name(self, subscription: str) -> str:
+        """The name of a subscription on the broker, which other tests use as well."""
+        return f"{subscription}-{self._suffix}"
 
     async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
         subscriber = await self._open(subscription, max_in_flight=max_in_flight)
@@ -95,7 +99,7 @@ class ProxiedHarness(ConnectedHarness):
     async def _open(
         self, subscription: str, *, max_in_flight: int = 10, max_hold: timedelta = LONG_HOLD
     ) -> Subscriber:
-        subscriber = self.make_subscriber(subscription, max_in_flight=max_in_flight, max_hold=max_hold)
+        subscriber = self.make_subscriber(subscription, Limits(max_in_flight=max_in_flight, max_hold=max_hold))
         self._subscribers.append(subscriber)
         await subscriber.open()
         return subscriber
@@ -125,17 +129,16 @@ class RabbitMQHarness(ProxiedHarness):
         assert subscriber.trouble() is None
         return subscriber
 
-    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber:
+    def make_subscriber(self, subscription: str, limits: Limits) -> Subscriber:
         self._subscriptions.add(subscription)
         return RabbitMQSubscriber(
             url=self._proxy.url,
             exchange=self._exchange,
             exchange_type="fanout",
-            subscription=f"{subscription}-{self._suffix}",
-            max_in_flight=max_in_flight,
-            max_hold=max_hold,
+            subscription=self.name(subscription),
             reconnect=AT_ONCE,
             retry=AT_ONCE,
+            **limits,
         )
 
     async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
@@ -145,22 +148,21 @@ class RabbitMQHarness(ProxiedHarness):
         await publish(publisher, events)
 
     async def publish_junk(self, body: bytes) -> None:
-        async with await aio_pika.connect(self._url, timeout=AMPLE.total_seconds()) as connection:
+        async with await aio_pika.connect(self._url, timeout=contract.AMPLE.total_seconds()) as connection:
             channel = await connection.channel()
             exchange = await channel.get_exchange(self._exchange)
             await exchange.publish(aio_pika.Message(body), routing_key="")
 
     def dead_letters(self, subscription: str) -> DeadLetters:
-        return RabbitMQDeadLetters(url=self._url, subscription=f"{subscription}-{self._suffix}")
+        return RabbitMQDeadLetters(url=self._url, subscription=self.name(subscription))
 
     async def remove(self) -> None:
         await super().remove()
-        async with await aio_pika.connect(self._url, timeout=AMPLE.total_seconds()) as connection:
+        async with await aio_pika.connect(self._url, timeout=contract.AMPLE.total_seconds()) as connection:
             channel = await connection.channel()
             for subscription in self._subscriptions:
-                name = f"{subscription}-{self._suffix}"
-                await channel.queue_delete(name)
-                await channel.queue_delete(name + DEAD_LETTERS_SUFFIX)
+                await channel.queue_delete(self.name(subscription))
+                await channel.queue_delete(self.name(subscription) + DEAD_LETTERS_SUFFIX)
             await channel.exchange_delete(self._exchange)
 
 
@@ -170,19 +172,18 @@ class PubSubHarness(ProxiedHarness):
         self._host = host
         self._topic = topic
 
-    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber:
+    def make_subscriber(self, subscription: str, limits: Limits) -> Subscriber:
         return PubSubSubscriber(
             project_id=pubsub.PROJECT,
             topic=self._topic,
-            subscription=f"{subscription}-{self._suffix}",
-            max_in_flight=max_in_flight,
+            subscription=self.name(subscription),
             create_topic=True,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
             lease=MIN_LEASE,
-            max_hold=max_hold,
             pull_timeout=SHORT_PULL,
             reconnect=AT_ONCE,
             retry=AT_ONCE,
+            **limits,
         )
 
     async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
@@ -198,19 +199,19 @@ class PubSubHarness(ProxiedHarness):
         return PubSubDeadLetters(
             project_id=pubsub.PROJECT,
             topic=self._topic,
-            subscription=f"{subscription}-{self._suffix}",
+            subscription=self.name(subscription),
             emulator_host=self._host,
             pull_timeout=SHORT_PULL,
         )
 
 
-class TestMemorySubscriber(SubscriberContract, DeadLettersContract):
+class TestMemorySubscriber(contract.SubscriberContract, DeadLettersContract):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()
 
 
-class TestRabbitMQSubscriber(SubscriberContract, DeadLettersContract, ConnectedContract):
+class TestRabbitMQSubscriber(contract.SubscriberContract, DeadLettersContract, contract.ConnectedContract):
     @pytest.fixture
     async def harness(self, rabbitmq_url: str) -> AsyncIterator[RabbitMQHarness]:
         async with Proxy(rabbitmq_url) as proxy:
@@ -219,7 +220,7 @@ class TestRabbitMQSubscriber(SubscriberContract, DeadLettersContract, ConnectedC
             await harness.remove()
 
 
-class TestPubSubSubscriber(SubscriberContract, DeadLettersContract, ConnectedContract):
+class TestPubSubSubscriber(contract.SubscriberContract, DeadLettersContract, contract.ConnectedContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()

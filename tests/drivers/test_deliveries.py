@@ -81,6 +81,19 @@ async def deliver(held: Held, *messages: FakeMessage) -> list[HeldDelivery[FakeM
     return [await anext(deliveries) for _ in messages]
 
 
+async def nack_and_wait(delivery: HeldDelivery[FakeMessage]) -> None:
+    """Nack, and wait until the message may be delivered again."""
+    await delivery.nack()
+    await asyncio.sleep(10)
+
+
+async def redeliver(held: Held, message: FakeMessage) -> FakeMessage:
+    """Add a message that was held before; it must not be delivered again."""
+    held.add(message)
+    assert await is_idle(held)
+    return message
+
+
 async def deliver_and_lose_connection(held: Held, *messages: FakeMessage) -> list[HeldDelivery[FakeMessage]]:
     deliveries = await deliver(held, *messages)
     held.connection_lost()
@@ -132,8 +145,7 @@ async def test_each_attempt_waits_longer_if_the_broker_does_not_count(held: Held
 @simulated
 async def test_attempts_start_again_at_one_after_an_ack(held: Held) -> None:
     [failed] = await deliver(held, FakeMessage())
-    await failed.nack()
-    await asyncio.sleep(10)
+    await nack_and_wait(failed)
     [done] = await deliver(held, FakeMessage())
     await done.ack()
 
@@ -193,10 +205,8 @@ async def test_an_ack_while_the_message_is_away_is_sent_when_it_returns(held: He
     [delivery] = await deliver_and_lose_connection(held, FakeMessage())
 
     await delivery.ack()
-    again = FakeMessage()
-    held.add(again)
+    again = await redeliver(held, FakeMessage())
 
-    assert await is_idle(held)
     assert again.calls == ["ack"]
 
 
@@ -206,10 +216,8 @@ async def test_an_ack_that_failed_is_repeated_when_the_message_returns(held: Hel
     [delivery] = await deliver(held, first)
 
     await delivery.ack()
-    again = FakeMessage()
-    held.add(again)
+    again = await redeliver(held, FakeMessage())
 
-    assert await is_idle(held)
     assert again.calls == ["ack"]
 
 
@@ -218,10 +226,8 @@ async def test_dead_lettering_while_away_takes_effect_on_return(held: Held) -> N
     [delivery] = await deliver_and_lose_connection(held, FakeMessage())
 
     await delivery.dead_letter("no")
-    again = FakeMessage(attempts=2)
-    held.add(again)
+    again = await redeliver(held, FakeMessage(attempts=2))
 
-    assert await is_idle(held)
     assert again.calls == ["dead_letter: no (2)"]
 
 
@@ -239,11 +245,10 @@ async def test_a_settlement_made_while_away_applies_once(held: Held) -> None:
 @simulated
 async def test_a_nack_while_away_counts_as_an_attempt(held: Held) -> None:
     [delivery] = await deliver_and_lose_connection(held, FakeMessage())
-    await delivery.nack()
-    await asyncio.sleep(10)
+
+    await nack_and_wait(delivery)
 
     [again] = await deliver(held, FakeMessage())
-
     assert again.attempts == 2
 
 

@@ -18,24 +18,24 @@ LOG = get_logger("test")
 
 
 class FailingDatabase(MemoryDatabase):
-    """Fails at the first attempts to open it."""
+    """Raises `errors` at the first attempts to open it, one after the other."""
 
-    def __init__(self, *, failures: int, error: Exception) -> None:
+    def __init__(self, *errors: Exception) -> None:
         super().__init__()
-        self._failures = failures
-        self._error = error
+        self._errors = iter(errors)
         self.attempts = 0
 
     async def open(self) -> None:
         self.attempts += 1
-        if self.attempts <= self._failures:
-            raise self._error
+        error = next(self._errors, None)
+        if error is not None:
+            raise error
         await super().open()
 
 
 async def test_an_unavailable_database_is_retried_until_it_opens() -> None:
     clock, stopping = ManualClock(), Stopping()
-    database = FailingDatabase(failures=3, error=Unavailable("connection refused"))
+    database = FailingDatabase(*[Unavailable("connection refused")] * 3)
     opener = DatabaseOpener(database, clock=clock, log=LOG)
 
     await opener.open()
@@ -50,9 +50,8 @@ async def test_an_unavailable_database_is_retried_until_it_opens() -> None:
 
 
 async def test_other_errors_are_raised_at_startup() -> None:
-    opener = DatabaseOpener(
-        FailingDatabase(failures=1, error=ValueError("newer than this program")), clock=ManualClock(), log=LOG
-    )
+    database = FailingDatabase(ValueError("newer than this program"))
+    opener = DatabaseOpener(database, clock=ManualClock(), log=LOG)
 
     with pytest.raises(ValueError, match="newer"):
         await opener.open()
@@ -60,7 +59,7 @@ async def test_other_errors_are_raised_at_startup() -> None:
 
 async def test_stopping_ends_the_retries() -> None:
     clock, stopping = ManualClock(), Stopping()
-    opener = DatabaseOpener(FailingDatabase(failures=9, error=Unavailable("gone")), clock=clock, log=LOG)
+    opener = DatabaseOpener(FailingDatabase(*[Unavailable("gone")] * 9), clock=clock, log=LOG)
     await opener.open()
     running = asyncio.create_task(opener.run(stopping))
     await clock.until_asleep()

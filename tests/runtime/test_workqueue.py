@@ -33,6 +33,12 @@ SECOND = timedelta(seconds=1)
 BACKOFF = Backoff(initial=SECOND, maximum=4 * SECOND, jitter=0)
 
 
+async def sleep_until(time: float) -> None:
+    remaining = time - asyncio.get_running_loop().time()
+    if remaining > 0:
+        await asyncio.sleep(remaining)
+
+
 class Script:
     """A queue with a process that records its arguments and returns scripted results."""
 
@@ -78,6 +84,15 @@ class Script:
             yield self.queue
             self.stopping.request()
 
+    async def run(self, *adds: tuple[float, str, int]) -> None:
+        """Add keys and items at their times, in seconds from now, and process them for a minute."""
+        async with self.processing() as queue:
+            start = asyncio.get_running_loop().time()
+            for time, key, item in adds:
+                await sleep_until(start + time)
+                queue.add(key, item)
+            await asyncio.sleep(60)
+
 
 @simulated
 async def test_keys_are_processed_in_the_order_of_addition() -> None:
@@ -121,12 +136,7 @@ async def test_a_key_in_flight_is_not_given_to_another_worker() -> None:
 @simulated
 async def test_adds_during_a_run_cause_exactly_one_more() -> None:
     script = Script(workers=2, duration=5)
-    async with script.processing() as queue:
-        queue.add("a", 1)
-        await asyncio.sleep(1)
-        queue.add("a", 2)
-        queue.add("a", 3)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1), (1, "a", 2), (1, "a", 3))
 
     assert script.processed == [("a", [1]), ("a", [2, 3])]
     assert script.starts == [0, 5]
@@ -135,11 +145,7 @@ async def test_adds_during_a_run_cause_exactly_one_more() -> None:
 @simulated
 async def test_a_key_that_is_done_does_not_run_again() -> None:
     script = Script()
-    async with script.processing() as queue:
-        queue.add("a", 1)
-        await asyncio.sleep(60)
-        queue.add("b", 2)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1), (60, "b", 2))
 
     assert script.processed == [("a", [1]), ("b", [2])]
 
@@ -377,9 +383,7 @@ async def test_a_delay_is_limited_to_a_year() -> None:
 @simulated
 async def test_again_runs_a_key_after_exactly_that_delay() -> None:
     script = Script(Again(10 * SECOND), Again(timedelta(0)), duration=1)
-    async with script.processing() as queue:
-        queue.add("a", 1)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1))
 
     assert script.processed == [("a", [1]), ("a", []), ("a", [])]
     assert script.starts == [0, 11, 12]
@@ -388,11 +392,7 @@ async def test_again_runs_a_key_after_exactly_that_delay() -> None:
 @simulated
 async def test_an_add_ends_the_delay_of_again() -> None:
     script = Script(Again(10 * SECOND))
-    async with script.processing() as queue:
-        queue.add("a", 1)
-        await asyncio.sleep(3)
-        queue.add("a", 2)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1), (3, "a", 2))
 
     assert script.processed == [("a", [1]), ("a", [2])]
     assert script.starts == [0, 3]
@@ -401,11 +401,7 @@ async def test_an_add_ends_the_delay_of_again() -> None:
 @simulated
 async def test_an_add_during_the_run_overrides_again() -> None:
     script = Script(Again(10 * SECOND), duration=5)
-    async with script.processing() as queue:
-        queue.add("a", 1)
-        await asyncio.sleep(3)
-        queue.add("a", 2)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1), (3, "a", 2))
 
     assert script.starts == [0, 5]
 
@@ -428,11 +424,7 @@ async def test_never_drops_the_key_until_it_is_added() -> None:
 @simulated
 async def test_an_add_during_a_run_survives_never() -> None:
     script = Script(Never("the spec is invalid"), duration=5)
-    async with script.processing() as queue:
-        queue.add("a", 1)
-        await asyncio.sleep(1)
-        queue.add("a", 2)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1), (1, "a", 2))
 
     assert script.processed == [("a", [1]), ("a", [2])]
 
@@ -440,9 +432,7 @@ async def test_an_add_during_a_run_survives_never() -> None:
 @simulated
 async def test_runs_that_raise_are_repeated_with_growing_delays() -> None:
     script = Script(*(RuntimeError() for _ in range(5)))
-    async with script.processing() as queue:
-        queue.add("a", 1)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1))
 
     assert script.starts == [0, 1, 3, 7, 11, 15]
     assert [items for _, items in script.processed] == [[1], [], [], [], [], []]
@@ -477,11 +467,7 @@ async def test_a_result_resets_the_backoff(result: Result) -> None:
 @simulated
 async def test_an_add_ends_a_delay_without_resetting_the_backoff() -> None:
     script = Script(RuntimeError(), RuntimeError(), RuntimeError())
-    async with script.processing() as queue:
-        queue.add("a")
-        await asyncio.sleep(1.5)
-        queue.add("a", 1)
-        await asyncio.sleep(60)
+    await script.run((0, "a", 1), (1.5, "a", 2))
 
     assert script.starts == [0, 1, 1.5, 5.5]
 
@@ -578,9 +564,13 @@ class AdjustedClock(SimulatedClock):
         return super().now() + self.adjustment
 
 
+@pytest.fixture
+def clock() -> AdjustedClock:
+    return AdjustedClock()
+
+
 @simulated
-async def test_setting_the_wall_clock_back_delays_nothing() -> None:
-    clock = AdjustedClock()
+async def test_setting_the_wall_clock_back_delays_nothing(clock: AdjustedClock) -> None:
     script = Script(clock=clock)
     async with script.processing() as queue:
         queue.add_after("a", delay=10 * SECOND)
@@ -595,8 +585,7 @@ async def test_setting_the_wall_clock_back_delays_nothing() -> None:
 
 
 @simulated
-async def test_a_set_back_is_detected_when_a_key_is_delayed() -> None:
-    clock = AdjustedClock()
+async def test_a_set_back_is_detected_when_a_key_is_delayed(clock: AdjustedClock) -> None:
     script = Script(clock=clock)
     async with script.processing() as queue:
         queue.add_after("a", delay=10 * SECOND)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.support.http.loopback import listen
+from tests.support.http.loopback import LoopbackServer
 
 
-class TraceCollector:
+class TraceCollector(LoopbackServer):
     """Receives OTLP over HTTP while its context is entered."""
 
     def __init__(self) -> None:
-        self.url = ""
+        super().__init__()
         self.requests: list[ExportTraceServiceRequest] = []
         self.headers: list[dict[str, str]] = []
         """The headers of each request, with lower-case names."""
-        self._runner: web.AppRunner | None = None
 
     @property
     def spans(self) -> list[Span]:
@@ -32,18 +28,10 @@ class TraceCollector:
             for span in scope.spans
         ]
 
-    async def __aenter__(self) -> Self:
+    def make_runner(self) -> web.AppRunner:
         application = web.Application()
         application.router.add_post("/v1/traces", self._receive)
-        self._runner = web.AppRunner(application, access_log=None)
-        self.url = await listen(self._runner)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
+        return web.AppRunner(application, access_log=None)
 
     async def _receive(self, request: web.Request) -> web.Response:
         self.requests.append(ExportTraceServiceRequest.FromString(await request.read()))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 import msgspec
 
@@ -111,6 +111,15 @@ class Recorder:
         self.crashes.append(error)
 
 
+class ServiceOptions(TypedDict, total=False):
+    """Arguments of `AdapterService` that the harness passes on."""
+
+    concurrency: int
+    task_timeout: timedelta
+    report_max_age: timedelta
+    redact: Callable[[str], str]
+
+
 class AdapterHarness:
     """Runs the adapter inside `async with`, and stops it at the end."""
 
@@ -118,15 +127,12 @@ class AdapterHarness:
         self,
         adapter: Adapter,
         *,
-        concurrency: int = 10,
-        task_timeout: timedelta = 30 * SECOND,
-        report_max_age: timedelta = timedelta(0),
         max_in_flight: int = 40,
-        redact: Callable[[str], str] = str,
         drain: timedelta = 20 * SECOND,
         grace_period: timedelta = 15 * SECOND,
         peer: AdapterHarness | None = None,
         around: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber,
+        **options: Unpack[ServiceOptions],
     ) -> None:
         """It shares the broker and the API of `peer`, as another process would. `around` may wrap the
         subscriber."""
@@ -139,18 +145,15 @@ class AdapterHarness:
         self._subscriber = around(self.broker.subscribe(adapter.name, max_in_flight=max_in_flight))
         self.service = AdapterService(
             adapter=adapter,
-            subscriber=self._subscriber,
             api=self.api,
             http=self.http,
             clock=self.clock,
             observer=self.seen,
             log=get_logger("test"),
+            subscriber=self._subscriber,
             grace_period=grace_period,
-            concurrency=concurrency,
-            task_timeout=task_timeout,
-            report_max_age=report_max_age,
-            redact=redact,
             jitter=lambda: 0.5,
+            **options,
         )
         self._name = adapter.name
         self._drain = drain

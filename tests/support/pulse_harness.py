@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from typing import Required, TypedDict, Unpack
 
 import msgspec
 
@@ -65,21 +66,27 @@ class PageCountingFleet(FakeFleet):
             yield page
 
 
+class PulseOptions(TypedDict, total=False):
+    """Arguments of `Pulse` that `make_pulse` passes on."""
+
+    fleet: Required[FleetReader]
+    publisher: Required[Publisher]
+    clock: Required[Clock]
+    observer: Required[Recorder]
+    max_events_per_second: float | None
+
+
 def make_pulse(
     *,
-    fleet: FleetReader,
-    publisher: Publisher,
-    clock: Clock,
-    observer: Recorder,
     poll_interval: timedelta = 5 * SECOND,
     max_age_not_ready: timedelta = 10 * SECOND,
     max_age_ready: timedelta = 30 * MINUTE,
     republish_interval: timedelta | None = None,
-    max_events_per_second: float | None = None,
     follows_progress: bool = False,
     message_data: MessageData | None = None,
     publish_deadline: timedelta = 5 * SECOND,
     tracer: Tracer = NO_TRACING,
+    **options: Unpack[PulseOptions],
 ) -> Pulse:
     """A pulse over clusters with the specification's defaults."""
     return Pulse(
@@ -88,12 +95,8 @@ def make_pulse(
         policy=Policy(max_age_not_ready, max_age_ready, follows_progress=follows_progress),
         pacer=Pacer(republish_interval=republish_interval),
         composer=Composer(message_data or {"resource_id": ".id", "resource_type": ".kind"}),
-        fleet=fleet,
-        publisher=publisher,
         publish_deadline=publish_deadline,
-        clock=clock,
-        observer=observer,
         tracer=tracer,
-        max_events_per_second=max_events_per_second,
         jitter=lambda: 0.5,
+        **options,
     )

@@ -20,14 +20,8 @@ from sentinel.drivers.fleet_api.adapter_api import HttpAdapterApi
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
-from tests.support.http.scripted_server import (
-    ReceivedRequest,
-    Script,
-    ScriptedResponse,
-    ScriptedServer,
-    document,
-    problem,
-)
+from tests.support.http import scripted_server
+from tests.support.http.scripted_server import ReceivedRequest, Script, ScriptedResponse, document, problem
 
 ROOT = "/api/hyperfleet/v1"
 CLUSTER = {"id": "c1", "kind": "Cluster", "generation": 1, "href": f"{ROOT}/clusters/c1", "spec": {}}
@@ -59,8 +53,8 @@ async def connected(
     timeout: timedelta = timedelta(seconds=5),
     on_token: Callable[[str], None] = lambda token: None,
     kinds: Sequence[str] = (),
-) -> AsyncIterator[tuple[HttpAdapterApi, ScriptedServer]]:
-    async with ScriptedServer(script) as server:
+) -> AsyncIterator[tuple[HttpAdapterApi, scripted_server.ScriptedServer]]:
+    async with scripted_server.ScriptedServer(script) as server:
         client = connect(
             endpoint=server.url,
             user_agent="hyperfleet-adapter/1.2.3",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from sentinel.core.labels import Selector
 from sentinel.core.pulse.listing import PageShape
 from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FleetReader
-from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
+from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness
 from tests.drivers.fleet_api.walking import TWICE, build_reader
 from tests.support.fleet.fake_api import FakeResponse, FleetServer, ReceivedRequest, make_resource
 
@@ -25,24 +24,15 @@ class ServerHarness(FleetHarness):
         self.made.append(build_reader(self._server.url, selector=selector, page_size=page_size, backoff=TWICE))
         return self.made[-1]
 
-    def put(
-        self,
-        resource_id: str,
-        *,
-        generation: int = 1,
-        observed_generation: int = 0,
-        is_ready: bool = False,
-        last_updated_time: datetime | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> None:
+    def put(self, cluster: Cluster) -> None:
         self._server.put(
             make_resource(
-                resource_id,
-                generation=generation,
-                observed_generation=observed_generation,
-                phase="Ready" if is_ready else "NotReady",
-                last_updated=last_updated_time,
-                labels=labels,
+                cluster.resource_id,
+                generation=cluster.generation,
+                observed_generation=cluster.observed_generation,
+                phase="Ready" if cluster.is_ready else "NotReady",
+                last_updated=cluster.last_updated_time,
+                labels=cluster.labels,
             )
         )
 

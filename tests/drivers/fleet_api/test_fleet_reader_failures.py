@@ -270,20 +270,20 @@ class TestRetryAfter:
         assert await fetch_ids(make_reader()) == []
 
 
+JSON = "application/json"
+PROBLEM_JSON = "application/problem+json"
+
+
 class TestExplanations:
     @pytest.mark.parametrize(
         ("body", "content_type", "explanation"),
         [
-            (
-                b'{"title": "Bad", "detail": "size is at most 100"}',
-                "application/problem+json",
-                "size is at most 100",
-            ),
-            (b'{"code": "HYPERFLEET-9", "reason": "no such kind"}', "application/json", "no such kind"),
-            (b'{"message": "nope"}', "application/json", "nope"),
-            (b'{"title": "Bad"}', "application/problem+json", "Bad"),
+            (b'{"title": "Bad", "detail": "size is at most 100"}', PROBLEM_JSON, "size is at most 100"),
+            (b'{"code": "HYPERFLEET-9", "reason": "no such kind"}', JSON, "no such kind"),
+            (b'{"message": "nope"}', JSON, "nope"),
+            (b'{"title": "Bad"}', PROBLEM_JSON, "Bad"),
             (b"plain\r\n\x1b[31mwords", "text/plain", "plain [31mwords"),
-            (b'{"detail": 7}', "application/json", '{"detail": 7}'),
+            (b'{"detail": 7}', JSON, '{"detail": 7}'),
             (b"\xff\xfe", "text/plain", "\ufffd\ufffd"),
         ],
     )

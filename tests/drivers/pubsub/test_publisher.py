@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -17,15 +17,9 @@ from sentinel.drivers.pubsub.publish_requests import MAX_BYTES, RequestLimits
 from sentinel.drivers.pubsub.publisher import RETRY
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
-from tests.support.brokers.pubsub import (
-    PROJECT,
-    Inbox,
-    PrivateEmulator,
-    emulator_host,
-    open_inbox,
-    opened_publisher,
-    private_emulator,
-)
+from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
+from tests.support.brokers import pubsub
+from tests.support.brokers.pubsub import Inbox, open_inbox, opened_publisher
 from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
 
 AMPLE = timedelta(seconds=30)
@@ -38,7 +32,7 @@ HALF_SENT = 1_500_000
 
 @pytest.fixture
 def host() -> str:
-    return emulator_host()
+    return pubsub.emulator_host()
 
 
 @pytest.fixture
@@ -48,8 +42,8 @@ async def inbox(host: str) -> AsyncIterator[Inbox]:
 
 
 @pytest.fixture(scope="module")
-def private() -> Iterator[PrivateEmulator]:
-    with private_emulator() as emulator:
+def private() -> Iterator[pubsub.PrivateEmulator]:
+    with pubsub.private_emulator() as emulator:
         yield emulator
 
 
@@ -67,10 +61,7 @@ def split(events: list[Event], receipt: Receipt) -> tuple[list[Event], list[Even
 
 
 class TestMessages:
-    @pytest.mark.parametrize(
-        ("mode", "content_type"),
-        [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
-    )
+    @pytest.mark.parametrize(("mode", "content_type"), CONTENT_TYPES.items())
     async def test_a_message_carries_the_event_in_its_attributes(
         self, host: str, inbox: Inbox, mode: Mode, content_type: str
     ) -> None:
@@ -78,16 +69,8 @@ class TestMessages:
             await publisher.publish(make_events(1), deadline=AMPLE)
         [message] = await inbox.receive(1)
 
-        assert dict(message.attributes) == {
-            "ce-specversion": "1.0",
-            "ce-id": "event-0",
-            "ce-source": "hyperfleet-sentinel",
-            "ce-type": "com.redhat.hyperfleet.cluster.reconcile",
-            "ce-subject": "cls-0",
-            "ce-time": "2026-03-01T12:00:00.250000Z",
-            "ce-datacontenttype": "application/json",
-            "content-type": content_type,
-        }
+        attributes = {f"ce-{name}": value for name, value in attributes_of(0).items()}
+        assert dict(message.attributes) == {**attributes, "content-type": content_type}
         assert message.ordering_key == ""
 
     @pytest.mark.parametrize("mode", Mode)
@@ -102,12 +85,7 @@ class TestMessages:
         # The Pub/Sub binding is the HTTP binding with attributes instead of headers.
         read_by = from_structured if mode is Mode.STRUCTURED else from_binary
         read = read_by(HTTPMessage(dict(message.attributes), message.data), JSONFormat())
-        assert read.get_id() == "event-0"
-        assert read.get_source() == "hyperfleet-sentinel"
-        assert read.get_type() == "com.redhat.hyperfleet.cluster.reconcile"
-        assert read.get_subject() == "cls-0"
-        assert read.get_time() == datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
-        assert read.get_datacontenttype() == "application/json"
+        check_attributes(read, 0)
         assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
         assert read.get_extension("traceparent") == TRACE
 
@@ -159,7 +137,7 @@ class TestTopic:
     async def test_open_names_a_missing_topic(self, host: str) -> None:
         topic = unique("topic")
 
-        with pytest.raises(Misconfigured, match=f"projects/{PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
+        with pytest.raises(Misconfigured, match=f"projects/{pubsub.PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
             async with opened_publisher(host, topic):
                 pass
 
@@ -288,7 +266,9 @@ class TestConnection:
 
 
 class TestEmulatorKilled:
-    async def test_unconfirmed_events_are_known_and_publishing_recovers(self, private: PrivateEmulator) -> None:
+    async def test_unconfirmed_events_are_known_and_publishing_recovers(
+        self, private: pubsub.PrivateEmulator
+    ) -> None:
         events = make_events(MANY)
         topic = unique("topic")
 

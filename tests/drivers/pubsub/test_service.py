@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Unpack
 
 import grpc  # type: ignore[import-untyped]  # it ships no types
 import msgspec
@@ -22,16 +23,9 @@ from grpc import StatusCode
 from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Connectivity, Outcome
-from tests.support.brokers.pubsub import (
-    PROJECT,
-    CallError,
-    FakeService,
-    always,
-    fake_service,
-    in_turn,
-    opened_publisher,
-)
+from sentinel.ports.publisher import Connectivity, Outcome, Receipt
+from tests.support.brokers import pubsub
+from tests.support.brokers.pubsub import FakeService, always, in_turn, opened_publisher
 from tests.support.brokers.rabbitmq import eventually, make_events
 
 AMPLE = timedelta(seconds=20)
@@ -41,8 +35,14 @@ SECRET = "c2VjcmV0LXRoYXQtbm9ib2R5LW1heS1zZWU"
 
 @pytest.fixture
 async def service() -> AsyncIterator[FakeService]:
-    async with fake_service() as made:
+    async with pubsub.fake_service() as made:
         yield made
+
+
+async def publish(service: FakeService, count: int, **options: Unpack[pubsub.PublisherOptions]) -> Receipt:
+    """Publish events with a new publisher."""
+    async with opened_publisher(service.host, **options) as publisher:
+        return await publisher.publish(make_events(count), deadline=AMPLE)
 
 
 class TestTopic:
@@ -63,7 +63,7 @@ class TestTopic:
 
     @pytest.mark.parametrize("status", [None, StatusCode.ALREADY_EXISTS])
     async def test_a_topic_is_created_without_permission_to_get_it(
-        self, service: FakeService, status: CallError
+        self, service: FakeService, status: pubsub.CallError
     ) -> None:
         service.on_get = always(StatusCode.PERMISSION_DENIED)
         service.on_create = always(status)
@@ -75,8 +75,7 @@ class TestTopic:
     async def test_a_publisher_that_may_neither_get_nor_create_publishes(self, service: FakeService) -> None:
         service.on_get = service.on_create = always(StatusCode.PERMISSION_DENIED)
 
-        async with opened_publisher(service.host, create_topic=True) as publisher:
-            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+        receipt = await publish(service, 1, create_topic=True)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
 
@@ -115,8 +114,7 @@ class TestPublishing:
     async def test_a_transient_error_is_retried(self, service: FakeService, status: StatusCode) -> None:
         service.on_publish = in_turn(status, status)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+        receipt = await publish(service, 2)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
         assert receipt.error == ""
@@ -126,8 +124,7 @@ class TestPublishing:
     async def test_after_all_retries_events_are_unconfirmed(self, service: FakeService) -> None:
         service.on_publish = always(StatusCode.UNAVAILABLE)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+        receipt = await publish(service, 2)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
         assert receipt.error == "UNAVAILABLE: set by a test"
@@ -136,8 +133,7 @@ class TestPublishing:
     async def test_after_all_retries_nothing_more_is_sent(self, service: FakeService) -> None:
         service.on_publish = always(StatusCode.UNAVAILABLE)
 
-        async with opened_publisher(service.host, limits=RequestLimits(count=1), window=2) as publisher:
-            receipt = await publisher.publish(make_events(50), deadline=AMPLE)
+        receipt = await publish(service, 50, limits=RequestLimits(count=1), window=2)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 50
         assert len({request.messages[0].attributes["ce-id"] for request in service.requests}) <= 4
@@ -149,8 +145,7 @@ class TestPublishing:
     async def test_other_errors_are_refusals(self, service: FakeService, status: StatusCode) -> None:
         service.on_publish = always(status)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+        receipt = await publish(service, 2)
 
         assert list(receipt.outcomes) == [Outcome.REFUSED] * 2
         assert receipt.error == f"{status.name}: set by a test"
@@ -159,15 +154,14 @@ class TestPublishing:
     async def test_a_refused_request_does_not_stop_the_others(self, service: FakeService) -> None:
         service.on_publish = in_turn(StatusCode.PERMISSION_DENIED)
 
-        async with opened_publisher(service.host, limits=RequestLimits(count=2), window=1) as publisher:
-            receipt = await publisher.publish(make_events(6), deadline=AMPLE)
+        receipt = await publish(service, 6, limits=RequestLimits(count=2), window=1)
 
         assert list(receipt.outcomes) == [Outcome.REFUSED] * 2 + [Outcome.CONFIRMED] * 4
 
     async def test_only_the_invalid_events_are_refused(self, service: FakeService) -> None:
         invalid = {"event-3", "event-500", "event-998"}
 
-        def check(request: PublishRequest) -> CallError:
+        def check(request: PublishRequest) -> pubsub.CallError:
             found = invalid & {message.attributes["ce-id"] for message in request.messages}
             return StatusCode.INVALID_ARGUMENT if found else None
 
@@ -190,8 +184,7 @@ class TestPublishing:
     async def test_splitting_ends_if_every_event_is_invalid(self, service: FakeService) -> None:
         service.on_publish = always(StatusCode.INVALID_ARGUMENT)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(1_000), deadline=AMPLE)
+        receipt = await publish(service, 1_000)
 
         assert list(receipt.outcomes) == [Outcome.REFUSED] * 1_000
         assert len(service.requests) < 150
@@ -199,8 +192,7 @@ class TestPublishing:
     async def test_a_response_with_missing_ids_confirms_nothing(self, service: FakeService) -> None:
         service.missing_ids = 1
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+        receipt = await publish(service, 3)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
         assert receipt.error == "3 messages were sent, but 2 confirmed"
@@ -243,7 +235,7 @@ class TestPublishing:
 
     def test_a_window_of_zero_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="window: expected 1 or more, got 0"):
-            PubSubPublisher(project_id=PROJECT, topic="topic", window=0)
+            PubSubPublisher(project_id=pubsub.PROJECT, topic="topic", window=0)
 
     def test_the_threaded_client_is_not_loaded(self) -> None:
         assert "google.cloud.pubsub_v1" not in sys.modules
@@ -270,19 +262,19 @@ def private_keys() -> tuple[str, str]:
 def write_key_file(path: Path, *, key: str, key_id: str) -> None:
     content = {
         "type": "service_account",
-        "project_id": PROJECT,
+        "project_id": pubsub.PROJECT,
         "private_key_id": key_id,
         "private_key": key,
-        "client_email": f"sentinel@{PROJECT}.iam.gserviceaccount.com",
+        "client_email": f"sentinel@{pubsub.PROJECT}.iam.gserviceaccount.com",
         "token_uri": "https://oauth2.googleapis.com/token",
     }
     path.write_bytes(msgspec.json.encode(content))
 
 
-def signed_with(key_id: str) -> Callable[[str], CallError]:
+def signed_with(key_id: str) -> Callable[[str], pubsub.CallError]:
     """Accept only tokens that were signed with this key."""
 
-    def check(authorization: str) -> CallError:
+    def check(authorization: str) -> pubsub.CallError:
         header = authorization.removeprefix("Bearer ").partition(".")[0]
         decoded = base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) or b"{}"
         is_valid = msgspec.json.decode(decoded).get("kid") == key_id
@@ -300,7 +292,7 @@ class TestCredentials:
         monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(ca_file))
         issued = authority.issue_cert("localhost")
         chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
-        async with fake_service(
+        async with pubsub.fake_service(
             tls=grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)])
         ) as service:
             yield service
@@ -311,10 +303,14 @@ class TestCredentials:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
         return path
 
-    async def test_a_service_account_is_read_from_the_environment(
-        self, secure: FakeService, key_file: Path, private_keys: tuple[str, str]
-    ) -> None:
+    @pytest.fixture
+    def first_key(self, key_file: Path, private_keys: tuple[str, str]) -> Path:
         write_key_file(key_file, key=private_keys[0], key_id="first")
+        return key_file
+
+    async def test_a_service_account_is_read_from_the_environment(
+        self, secure: FakeService, first_key: Path
+    ) -> None:
         secure.on_authorization = signed_with("first")
 
         async with opened_publisher("", endpoint=secure.host) as publisher:
@@ -322,22 +318,16 @@ class TestCredentials:
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3, receipt.error
 
-    async def test_no_token_is_sent_to_an_emulator(
-        self, service: FakeService, key_file: Path, private_keys: tuple[str, str]
-    ) -> None:
+    async def test_no_token_is_sent_to_an_emulator(self, service: FakeService, first_key: Path) -> None:
         seen: list[str] = []
         service.on_authorization = seen.append
-        write_key_file(key_file, key=private_keys[0], key_id="first")
 
         async with opened_publisher(service.host) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert set(seen) == {""}
 
-    async def test_open_reports_rejected_credentials(
-        self, secure: FakeService, key_file: Path, private_keys: tuple[str, str]
-    ) -> None:
-        write_key_file(key_file, key=private_keys[0], key_id="first")
+    async def test_open_reports_rejected_credentials(self, secure: FakeService, first_key: Path) -> None:
         secure.on_authorization = signed_with("second")
 
         with pytest.raises(Misconfigured, match="the credentials are not accepted: UNAUTHENTICATED"):
@@ -345,16 +335,15 @@ class TestCredentials:
                 pass
 
     async def test_a_replaced_key_is_read_again(
-        self, secure: FakeService, key_file: Path, private_keys: tuple[str, str]
+        self, secure: FakeService, first_key: Path, private_keys: tuple[str, str]
     ) -> None:
-        write_key_file(key_file, key=private_keys[0], key_id="first")
         secure.on_authorization = signed_with("first")
 
         async with opened_publisher("", endpoint=secure.host) as publisher:
             secure.on_authorization = signed_with("second")
             refused = await publisher.publish(make_events(1), deadline=AMPLE)
             await eventually(lambda: publisher.trouble() is not None)
-            write_key_file(key_file, key=private_keys[1], key_id="second")
+            write_key_file(first_key, key=private_keys[1], key_id="second")
             await eventually(lambda: publisher.trouble() is None)
             again = await publisher.publish(make_events(1), deadline=AMPLE)
 
@@ -363,13 +352,13 @@ class TestCredentials:
 
     @pytest.mark.usefixtures("no_credentials")
     async def test_open_reports_missing_credentials(self) -> None:
-        publisher = PubSubPublisher(project_id=PROJECT, topic="topic")
+        publisher = PubSubPublisher(project_id=pubsub.PROJECT, topic="topic")
 
         with pytest.raises(Misconfigured, match=r"no credentials for Google Cloud: .*credentials were not found"):
             await publisher.open()
 
     async def test_open_names_a_missing_key_file(self, key_file: Path) -> None:
-        publisher = PubSubPublisher(project_id=PROJECT, topic="topic")
+        publisher = PubSubPublisher(project_id=pubsub.PROJECT, topic="topic")
 
         with pytest.raises(Misconfigured, match=f"File {key_file} was not found"):
             await publisher.open()
@@ -389,7 +378,7 @@ class TestCredentials:
         caplog.set_level(logging.DEBUG)
         await asyncio.to_thread(key_file.write_text, content)
         observed: list[Connectivity] = []
-        publisher = PubSubPublisher(project_id=PROJECT, topic="topic", observe=observed.append)
+        publisher = PubSubPublisher(project_id=pubsub.PROJECT, topic="topic", observe=observed.append)
 
         with pytest.raises(Misconfigured, match="no credentials for Google Cloud") as raised:
             await publisher.open()

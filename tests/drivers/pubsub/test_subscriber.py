@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Unpack
 
 import pytest
 from grpc import StatusCode  # type: ignore[import-untyped]  # it ships no types
 
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
-from sentinel.drivers.pubsub.subscriber import MAX_HOLD, PubSubSubscriber
+from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity, Outcome
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX
+from tests.contract.connection import opened
 from tests.contract.publisher import make_events
-from tests.contract.subscriber import ack_next, opened, take
+from tests.contract.subscriber import SubscriberOptions, ack_next, take
 from tests.drivers.pubsub.scripted_subscription import FakeSubscription, fake_subscription
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import PROJECT, always, in_turn, opened_publisher
@@ -27,32 +29,20 @@ SHORT_PULL = timedelta(seconds=1.2)
 SECOND = timedelta(seconds=1)
 
 
-def make_subscriber(
-    host: str,
-    *,
-    topic: str = "events",
-    subscription: str = "dns",
-    max_in_flight: int = 10,
-    create_topic: bool = False,
-    lease: timedelta = 10 * SECOND,
-    max_hold: timedelta = MAX_HOLD,
-    pull_timeout: timedelta = SHORT_PULL,
-    observe: Callable[[Connectivity], None] = lambda change: None,
-) -> PubSubSubscriber:
-    return PubSubSubscriber(
-        project_id=PROJECT,
-        topic=topic,
-        subscription=subscription,
-        max_in_flight=max_in_flight,
-        create_topic=create_topic,
-        emulator_host=host,
-        lease=lease,
-        max_hold=max_hold,
-        pull_timeout=pull_timeout,
-        reconnect=AT_ONCE,
-        retry=AT_ONCE,
-        observe=observe,
-    )
+class PubSubOptions(SubscriberOptions, total=False):
+    topic: str
+    subscription: str
+    create_topic: bool
+    lease: timedelta
+    pull_timeout: timedelta
+
+
+def make_subscriber(host: str, **changes: Unpack[PubSubOptions]) -> PubSubSubscriber:
+    """Return a subscriber that reconnects at once, by default of the topic `events`."""
+    names: PubSubOptions = {"topic": "events", "subscription": "dns"}
+    limits: PubSubOptions = {"max_in_flight": 10, "lease": 10 * SECOND, "pull_timeout": SHORT_PULL}
+    options: PubSubOptions = {**names, **limits, **changes}
+    return PubSubSubscriber(project_id=PROJECT, emulator_host=host, reconnect=AT_ONCE, retry=AT_ONCE, **options)
 
 
 async def publish(host: str, topic: str, count: int) -> None:

@@ -15,15 +15,8 @@ import trustme
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
-from tests.support.brokers.rabbitmq import (
-    PrivateRabbitMQ,
-    Proxy,
-    eventually,
-    make_events,
-    open_inbox,
-    unique,
-    url_of,
-)
+from tests.support.brokers import rabbitmq
+from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, make_events
 
 AMPLE = timedelta(seconds=60)
 SHORT = timedelta(milliseconds=200)
@@ -49,10 +42,10 @@ async def check_loss_during_batch(
 
     The broker's responses are held back meanwhile, so that it has confirmed more than the publisher knows.
     """
-    exchange, queue = unique("exchange"), unique("queue")
+    exchange, queue = rabbitmq.unique("exchange"), rabbitmq.unique("queue")
     events = make_events(MANY)
-    async with Proxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
-        async with open_inbox(broker.url, exchange=exchange, queue=queue, keep=True):
+    async with rabbitmq.Proxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
+        async with rabbitmq.open_inbox(broker.url, exchange=exchange, queue=queue, keep=True):
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
             await eventually(lambda: len(proxy.sent) > HALF_SENT)
             proxy.hold_responses()
@@ -62,7 +55,7 @@ async def check_loss_during_batch(
         await restore()
         await eventually(lambda: publisher.trouble() is None, timeout=AMPLE)
         again = await publisher.publish(make_events(MANY, first=MANY), deadline=AMPLE)
-        async with open_inbox(broker.url, exchange=exchange, queue=queue) as inbox:
+        async with rabbitmq.open_inbox(broker.url, exchange=exchange, queue=queue) as inbox:
             received = {message.message_id for message in await inbox.receive_all()}
 
     outcomes = zip(events, receipt.outcomes, strict=True)
@@ -91,8 +84,8 @@ class TestLoss:
 class TestAlarm:
     async def test_nothing_is_sent_during_a_memory_alarm(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         async with (
-            open_inbox(private_rabbitmq.url) as inbox,
-            Proxy(private_rabbitmq.url) as proxy,
+            rabbitmq.open_inbox(private_rabbitmq.url) as inbox,
+            rabbitmq.Proxy(private_rabbitmq.url) as proxy,
             opened(proxy.url, inbox.exchange) as publisher,
         ):
             async with private_rabbitmq.alarm():
@@ -120,8 +113,8 @@ class TestTls:
     async def test_a_broker_with_a_trusted_certificate_is_used(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
     ) -> None:
-        async with open_inbox(private_rabbitmq.url) as inbox:
-            url = url_of(private_rabbitmq.tls_port, tls=True)
+        async with rabbitmq.open_inbox(private_rabbitmq.url) as inbox:
+            url = rabbitmq.url_of(private_rabbitmq.tls_port, tls=True)
             async with opened(url, inbox.exchange, ca_file=ca_file) as publisher:
                 receipt = await publisher.publish(make_events(2_000), deadline=AMPLE)
             messages = await inbox.receive(2_000)
@@ -136,7 +129,7 @@ class TestTls:
         trustme.CA().cert_pem.write_to_path(str(untrusted))
 
         for ca_file in (untrusted, None):
-            url = url_of(private_rabbitmq.tls_port, tls=True)
+            url = rabbitmq.url_of(private_rabbitmq.tls_port, tls=True)
             async with opened(url, "amq.fanout", ca_file=ca_file) as publisher:
                 trouble = publisher.trouble()
 
@@ -147,7 +140,7 @@ class TestTls:
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path, tmp_path: Path
     ) -> None:
         late = tmp_path / "late.pem"
-        url = url_of(private_rabbitmq.tls_port, tls=True)
+        url = rabbitmq.url_of(private_rabbitmq.tls_port, tls=True)
 
         async with opened(url, "amq.fanout", ca_file=late) as publisher:
             trouble = publisher.trouble()
@@ -164,9 +157,9 @@ class TestUsers:
         vhost, password = "fleet/eu west%", "p@ss:w/rd% é+&?#"
         await private_rabbitmq.control("add_vhost", vhost)
         name = await private_rabbitmq.add_user(password=password, vhost=vhost)
-        url = url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
+        url = rabbitmq.url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
 
-        async with open_inbox(url) as inbox, opened(url, inbox.exchange) as publisher:
+        async with rabbitmq.open_inbox(url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
@@ -175,9 +168,9 @@ class TestUsers:
         self, private_rabbitmq: PrivateRabbitMQ
     ) -> None:
         name = await private_rabbitmq.add_user(password="limited", configure="^$")
-        url = url_of(private_rabbitmq.port, user=(name, "limited"))
+        url = rabbitmq.url_of(private_rabbitmq.port, user=(name, "limited"))
 
-        async with open_inbox(private_rabbitmq.url) as inbox, opened(url, inbox.exchange) as publisher:
+        async with rabbitmq.open_inbox(private_rabbitmq.url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypedDict, Unpack
 
 import aio_pika
 import msgspec
@@ -19,7 +21,8 @@ from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Publisher, Receipt
 from sentinel.runtime.backoff import Backoff
-from tests.contract.publisher import opened
+from tests.contract.connection import opened
+from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
 from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, make_events, open_inbox, unique, url_of
 from tools.services.rabbitmq import RABBITMQ_PORT
 
@@ -29,28 +32,19 @@ AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(millisec
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def make_publisher(
-    url: str,
-    exchange: str,
-    *,
-    exchange_type: str = "fanout",
-    routing_key: str = "",
-    mode: Mode = Mode.STRUCTURED,
-    window: int = 500,
-    heartbeat: timedelta = timedelta(seconds=10),
-    observed: list[Connectivity] | None = None,
-) -> RabbitMQPublisher:
-    return RabbitMQPublisher(
-        url=url,
-        exchange=exchange,
-        exchange_type=exchange_type,
-        routing_key=routing_key,
-        mode=mode,
-        window=window,
-        heartbeat=heartbeat,
-        reconnect=AT_ONCE,
-        observe=(observed if observed is not None else []).append,
-    )
+class PublisherOptions(TypedDict, total=False):
+    exchange_type: str
+    routing_key: str
+    mode: Mode
+    window: int
+    heartbeat: timedelta
+    observe: Callable[[Connectivity], None]
+
+
+def make_publisher(url: str, exchange: str, **options: Unpack[PublisherOptions]) -> RabbitMQPublisher:
+    """Return a publisher that reconnects at once, by default to a fanout exchange."""
+    options = {"exchange_type": "fanout", "window": 500, **options}
+    return RabbitMQPublisher(url=url, exchange=exchange, reconnect=AT_ONCE, **options)
 
 
 async def publish_once_connected(publisher: Publisher, events: list[Event]) -> Receipt:
@@ -79,25 +73,14 @@ class TestMessages:
             await publisher.publish([event], deadline=AMPLE)
         [message] = await inbox.receive(1)
 
-        assert message.headers == {
-            "cloudEvents:specversion": "1.0",
-            "cloudEvents:id": "event-0",
-            "cloudEvents:source": "hyperfleet-sentinel",
-            "cloudEvents:type": "com.redhat.hyperfleet.cluster.reconcile",
-            "cloudEvents:subject": "cls-0",
-            "cloudEvents:time": "2026-03-01T12:00:00.250000Z",
-            "cloudEvents:datacontenttype": "application/json",
-        }
+        assert message.headers == {f"cloudEvents:{name}": value for name, value in attributes_of(0).items()}
         assert message.message_id == "event-0"
         assert message.type == "com.redhat.hyperfleet.cluster.reconcile"
         assert message.timestamp == datetime(2026, 3, 1, 12, tzinfo=UTC)
         assert message.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
         assert message.routing_key == ""
 
-    @pytest.mark.parametrize(
-        ("mode", "content_type"),
-        [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
-    )
+    @pytest.mark.parametrize(("mode", "content_type"), CONTENT_TYPES.items())
     async def test_the_sdk_reads_a_message_as_the_event(
         self, rabbitmq_url: str, inbox: Inbox, mode: Mode, content_type: str
     ) -> None:
@@ -111,11 +94,7 @@ class TestMessages:
         assert message.content_type == content_type
         headers = {name: str(value) for name, value in message.headers.items()}
         read = from_amqp(AMQPMessage({"content-type": content_type}, headers, message.body), JSONFormat())
-        assert read.get_id() == "event-0"
-        assert read.get_source() == "hyperfleet-sentinel"
-        assert read.get_type() == "com.redhat.hyperfleet.cluster.reconcile"
-        assert read.get_subject() == "cls-0"
-        assert read.get_time() == datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+        check_attributes(read, 0)
         assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
         assert read.get_extension("traceparent") == TRACE
 
@@ -342,7 +321,7 @@ class TestConnection:
 
         async with Proxy(rabbitmq_url) as proxy:
             await proxy.cut()
-            async with opened(make_publisher(proxy.url, inbox.exchange, observed=observed)) as publisher:
+            async with opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher:
                 before = await publisher.publish(make_events(1), deadline=AMPLE)
                 trouble = publisher.trouble()
                 await proxy.heal()
@@ -397,7 +376,7 @@ class TestConnection:
 
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, inbox.exchange, observed=observed)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher,
         ):
             await proxy.cut()
             await eventually(lambda: publisher.trouble() is not None)
@@ -434,7 +413,7 @@ class TestConnection:
         observed: list[Connectivity] = []
 
         async with Proxy(url_of(RABBITMQ_PORT, user=("guest", "s3cr3t/+ %41"))) as proxy:
-            publisher = make_publisher(proxy.url, "events", observed=observed)
+            publisher = make_publisher(proxy.url, "events", observe=observed.append)
             async with opened(publisher):
                 await eventually(lambda: proxy.connections > 1)
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Unpack
 
 import aio_pika
 import msgspec
@@ -26,11 +27,17 @@ from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, Message
 from sentinel.runtime.log import get_logger
-from tests.contract import publisher as publisher_contract
-from tests.contract.subscriber import ack_next, opened, take
+from tests.contract.connection import opened
+from tests.contract.subscriber import SubscriberOptions, ack_next, take
 from tests.support.brokers.rabbitmq import AT_ONCE, PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
 
 AMPLE = timedelta(seconds=60)
+
+
+class RabbitMQOptions(SubscriberOptions, total=False):
+    url: str
+    exchange_type: str
+    routing_key: str
 
 
 class Topology:
@@ -43,34 +50,24 @@ class Topology:
         self.queue = unique("queue")
         self.dead_letters = self.queue + DEAD_LETTERS_SUFFIX
 
-    def subscriber(
-        self,
-        *,
-        url: str | None = None,
-        exchange_type: str = "fanout",
-        routing_key: str = "",
-        max_in_flight: int = 10,
-        max_hold: timedelta = timedelta(minutes=10),
-        observe: Callable[[Connectivity], None] = lambda change: None,
-    ) -> RabbitMQSubscriber:
+    def subscriber(self, **changes: Unpack[RabbitMQOptions]) -> RabbitMQSubscriber:
+        """Return a subscriber of the queue that reconnects at once, by default from a fanout exchange."""
+        options: RabbitMQOptions = {
+            "url": self.url,
+            "exchange_type": "fanout",
+            "max_in_flight": 10,
+            "max_hold": timedelta(minutes=10),
+            **changes,
+        }
         return RabbitMQSubscriber(
-            url=url or self.url,
-            exchange=self.exchange,
-            exchange_type=exchange_type,
-            routing_key=routing_key,
-            subscription=self.queue,
-            max_in_flight=max_in_flight,
-            max_hold=max_hold,
-            reconnect=AT_ONCE,
-            retry=AT_ONCE,
-            observe=observe,
+            exchange=self.exchange, subscription=self.queue, reconnect=AT_ONCE, retry=AT_ONCE, **options
         )
 
     async def publish(self, count: int, *, exchange_type: str = "fanout", routing_key: str = "") -> None:
         publisher = RabbitMQPublisher(
             url=self.url, exchange=self.exchange, exchange_type=exchange_type, routing_key=routing_key
         )
-        async with publisher_contract.opened(publisher):
+        async with opened(publisher):
             await publisher.publish(make_events(count), deadline=AMPLE)
 
     async def send(

@@ -19,14 +19,8 @@ from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidSegment, InvalidUrl, parse_base_url, query, segment
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
-from tests.support.http.scripted_server import (
-    ReceivedRequest,
-    Script,
-    ScriptedResponse,
-    ScriptedServer,
-    document,
-    problem,
-)
+from tests.support.http import scripted_server
+from tests.support.http.scripted_server import ScriptedResponse, ScriptedServer, document, problem
 from tools.services.server import free_port
 
 TOKEN = "snt_very-secret"
@@ -61,7 +55,7 @@ async def stalled(server: ScriptedServer) -> AsyncIterator[ScriptedServer]:
     """The server, which does not respond before the end of the test."""
     released = asyncio.Event()
 
-    async def wait(request: ReceivedRequest) -> ScriptedResponse:
+    async def wait(request: scripted_server.ReceivedRequest) -> ScriptedResponse:
         await released.wait()
         return ScriptedResponse()
 
@@ -77,7 +71,7 @@ async def rejection(client: RestClient, *, method: str = "GET") -> RequestReject
     return caught.value
 
 
-def rejecting(response: ScriptedResponse, *, times: int) -> Script:
+def rejecting(response: ScriptedResponse, *, times: int) -> scripted_server.Script:
     """A script that sends this response a number of times before it accepts a request."""
     left = iter([response] * times)
     return lambda request: next(left, document({}))
@@ -263,7 +257,7 @@ class TestToken:
         file = tmp_path / "token"
         file.write_text("first")
 
-        def rotate_and_reject(request: ReceivedRequest) -> ScriptedResponse:
+        def rotate_and_reject(request: scripted_server.ReceivedRequest) -> ScriptedResponse:
             file.write_text("second")
             return problem(401)
 

@@ -49,6 +49,13 @@ async def start(parts: DynamicParts, name: str, build: PartFactory, *, restart: 
     await asyncio.sleep(1)
 
 
+async def start_removal(parts: DynamicParts) -> asyncio.Task[bool]:
+    """Start to remove the part `pulse`, and wait a second."""
+    removal = asyncio.create_task(parts.remove("pulse"))
+    await asyncio.sleep(1)
+    return removal
+
+
 async def fails_when_stopped(stopping: Stopping) -> None:
     await stopping.wait()
     raise LookupError("unconfirmed")
@@ -93,8 +100,7 @@ async def test_a_taken_name_is_rejected(journal: Journal) -> None:
         with pytest.raises(PartExists, match="operator"):
             parts.add("operator", lambda: journal.part("other"))
 
-        removal = asyncio.create_task(parts.remove("pulse"))
-        await asyncio.sleep(1)
+        removal = await start_removal(parts)
         with pytest.raises(PartExists, match="pulse"):
             parts.add("pulse", lambda: journal.part("other"))
         await removal
@@ -180,8 +186,7 @@ async def test_a_part_that_is_being_removed_fails_no_probe(journal: Journal) -> 
         await start(
             parts, "pulse", lambda: Part(name="p", loops=(loop,), checks={"poll": ended}, liveness={"loop": ended})
         )
-        removal = asyncio.create_task(parts.remove("pulse"))
-        await asyncio.sleep(1)
+        removal = await start_removal(parts)
 
         assert stopped.requested
         assert not removal.done()
@@ -219,8 +224,7 @@ async def test_the_metrics_of_an_added_part_are_shown_until_it_is_closed(journal
 
     async with journal.serving(metrics=metrics) as parts:
         await start(parts, "pulse", lambda: Part(name="pulse", loops=(stops_after(5),), registry=registry))
-        removal = asyncio.create_task(parts.remove("pulse"))
-        await asyncio.sleep(1)
+        removal = await start_removal(parts)
         assert are_shown()
 
         await removal
@@ -363,12 +367,11 @@ async def test_a_removal_during_a_replacement_removes_the_new_part(journal: Jour
 async def test_a_replacement_during_a_removal_adds_the_new_part(journal: Journal) -> None:
     async with journal.serving() as parts:
         await start(parts, "pulse", lambda: journal.part("old", stops_after(5)))
-        removal = asyncio.create_task(parts.remove("pulse"))
-        await asyncio.sleep(1)
+        removal = await start_removal(parts)
 
         assert await parts.replace("pulse", lambda: journal.part("new"))
-
         assert removal.done()
+
         await asyncio.sleep(1)
         assert journal.entries == ["start old", "close old", "start new"]
 
@@ -377,8 +380,7 @@ async def test_a_replacement_during_a_removal_adds_the_new_part(journal: Journal
 async def test_a_removal_continues_if_its_caller_is_cancelled(journal: Journal) -> None:
     async with journal.serving() as parts:
         await start(parts, "pulse", lambda: journal.part("pulse", stops_after(5)))
-        caller = asyncio.create_task(parts.remove("pulse"))
-        await asyncio.sleep(1)
+        caller = await start_removal(parts)
         caller.cancel()
         await asyncio.sleep(5)
 
@@ -412,8 +414,7 @@ async def test_a_stopping_service_waits_for_a_part_that_is_being_removed(journal
     operator = journal.part("operator", Stopping.wait)
     async with journal.serving(operator, shared=(journal.shared("broker"),)) as parts:
         await start(parts, "pulse", lambda: Part(name="pulse", loops=(Stopping.wait,), close=close))
-        removal = asyncio.create_task(parts.remove("pulse"))
-        await asyncio.sleep(1)
+        removal = await start_removal(parts)
 
     assert removal.done()
     assert journal.entries[2:] == ["closing pulse", "closed pulse", "close operator", "closed broker"]

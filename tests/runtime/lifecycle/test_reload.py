@@ -29,40 +29,43 @@ class Reloads:
         self.entries.append(f"end {elapsed().total_seconds():g}")
 
 
+async def run_for(seconds: int, reloader: Reloader) -> None:
+    stopping = Stopping()
+    asyncio.get_running_loop().call_later(seconds, stopping.request)
+    await reloader.run(stopping)
+
+
 @simulated
 async def test_requests_during_a_reload_cause_one_more_after_it() -> None:
-    reloads, stopping = Reloads(), Stopping()
+    reloads = Reloads()
     reloader = Reloader(reloads, log=LOG)
-    asyncio.get_running_loop().call_later(100, stopping.request)
     for time in (1, 3, 4, 5):
         asyncio.get_running_loop().call_later(time, reloader.request)
 
-    await reloader.run(stopping)
+    await run_for(100, reloader)
 
     assert reloads.entries == ["start 1", "end 11", "start 11", "end 21"]
 
 
 @simulated
 async def test_a_request_before_the_service_has_started_is_not_lost() -> None:
-    reloads, stopping = Reloads(), Stopping()
+    reloads = Reloads()
     reloader = Reloader(reloads, log=LOG)
-    asyncio.get_running_loop().call_later(100, stopping.request)
     reloader.request()
     reloader.request()
 
-    await reloader.run(stopping)
+    await run_for(100, reloader)
 
     assert reloads.entries == ["start 0", "end 10"]
 
 
 @simulated
 async def test_stopping_cancels_a_reload_in_progress() -> None:
-    reloads, stopping = Reloads(), Stopping()
+    reloads = Reloads()
     reloader = Reloader(reloads, log=LOG)
-    asyncio.get_running_loop().call_later(3, stopping.request)
     reloader.request()
 
-    await reloader.run(stopping)
+    await run_for(3, reloader)
 
     assert elapsed() == 3 * SECOND
     assert reloads.entries == ["start 0"]

@@ -532,18 +532,9 @@ def test_a_failure_is_the_exit_code_of_the_process() -> None:
         assert "part.failed" in events
 
 
-def test_a_task_that_ignores_cancellation_does_not_block_the_exit() -> None:
-    with running("ignores_cancellation", drain_timeout=0.05) as process:
-        assert process.read_line() == "ready"
-        process.send_signal(signal.SIGTERM)
-
-        code, events = process.wait()
-        assert code == 0
-        assert events[-1] == "process.abandoned"
-
-
-def test_a_blocked_thread_does_not_block_the_exit() -> None:
-    with running("blocks_thread") as process:
+@pytest.mark.parametrize(("loop", "drain_timeout"), [("ignores_cancellation", 0.05), ("blocks_thread", 30)])
+def test_work_that_does_not_end_does_not_block_the_exit(loop: str, drain_timeout: float) -> None:
+    with running(loop, drain_timeout=drain_timeout) as process:
         assert process.read_line() == "ready"
         process.send_signal(signal.SIGTERM)
 

@@ -183,16 +183,11 @@ class TestSources:
         assert (broker.host, broker.port, broker.subscription_id) == ("rabbit", 5673, "dns")
 
     def test_a_mounted_config_map_is_read(self, tmp_path: Path) -> None:
-        files = {
-            "BROKER_TYPE": "rabbitmq\n",
-            "BROKER_HOST": "rabbit",
-            "BROKER_ROUTING_KEY": "a\n\n",
-            "ca.crt": "x",
-        }
+        variables = {"BROKER_TYPE": "rabbitmq\n", "BROKER_HOST": "rabbit", "BROKER_ROUTING_KEY": "a\n\n"}
         (tmp_path / "..2024").mkdir()
         (tmp_path / "..data").symlink_to("..2024")
 
-        loaded = from_directory(tmp_path, files)
+        loaded = from_directory(tmp_path, variables | {"ca.crt": "x"})
 
         broker = valid(loaded)
         assert (broker.host, broker.routing_key) == ("rabbit", "a\n")

@@ -78,6 +78,18 @@ class Reply(http_client.Reply, frozen=True):
         return document
 
 
+SCOPE: Mapping[str, object] = {
+    "type": "http",
+    "asgi": {"version": "3.0"},
+    "http_version": "1.1",
+    "scheme": "http",
+    "root_path": "",
+    "client": ("127.0.0.1", 50000),
+    "server": ("127.0.0.1", 8000),
+}
+"""The part of a request's scope that all requests have in common."""
+
+
 class FleetClient:
     """A fleet API whose clock only moves with `later`."""
 
@@ -147,18 +159,12 @@ class FleetClient:
             sent.append(message)
 
         scope: dict[str, Any] = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
+            **SCOPE,
             "method": method,
-            "scheme": "http",
             "path": path,
             "raw_path": quote(path, errors="replace").encode(),
             "query_string": query if isinstance(query, bytes) else urlencode(query or {}).encode(),
-            "root_path": "",
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in fields.items()],
-            "client": ("127.0.0.1", 50000),
-            "server": ("127.0.0.1", 8000),
             "state": {},
         }
         await self.app(scope, receive, send)

@@ -15,16 +15,15 @@ import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
-from types import TracebackType
-from typing import Any, Self, TypeAlias, assert_never
+from enum import StrEnum, auto
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 from aiohttp import web
 
 from sentinel.core.projection import compile_fields
 from sentinel.core.pulse.listing import PageShape
-from tests.support.http.loopback import listen
+from tests.support.http.loopback import LoopbackServer, listen
 
 Document: TypeAlias = dict[str, Any]
 
@@ -32,20 +31,22 @@ _SEARCH = re.compile(r"labels\.([^=]+)='((?:[^']|'')*)'")
 
 
 class Fault(StrEnum):
-    """Faults of a response."""
+    """Faults of a response.
 
-    GARBAGE = "garbage"
-    """200 with text that is not JSON."""
-    TRUNCATED = "truncated"
-    """Correct headers, half of the body, then a closed connection."""
-    HALF = "half"
-    """A well-formed page that lacks half of its items."""
-    EMPTY = "empty"
-    """200 without a body."""
-    DROP = "drop"
-    """A closed connection without a response."""
-    HANG = "hang"
-    """No response until the client disconnects or the server stops."""
+    - GARBAGE: 200 with text that is not JSON.
+    - TRUNCATED: correct headers, half of the body, then a closed connection.
+    - HALF: a well-formed page that lacks half of its items.
+    - EMPTY: 200 without a body.
+    - DROP: a closed connection without a response.
+    - HANG: no response until the client disconnects or the server stops.
+    """
+
+    GARBAGE = auto()
+    TRUNCATED = auto()
+    HALF = auto()
+    EMPTY = auto()
+    DROP = auto()
+    HANG = auto()
 
 
 class FakeResponse(msgspec.Struct, frozen=True):
@@ -158,8 +159,8 @@ def big_resource(number: int, *, last_updated: datetime | None = None) -> Docume
     return document
 
 
-class FleetServer:
-    """Serves on 127.0.0.1 inside `async with`."""
+class FleetServer(LoopbackServer):
+    """Serves documents on numbered pages or with cursors."""
 
     def __init__(
         self,
@@ -171,6 +172,7 @@ class FleetServer:
         script: Script | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        super().__init__(tls=tls)
         self.shape = shape
         self.script = script
         self.received: list[ReceivedRequest] = []
@@ -179,27 +181,19 @@ class FleetServer:
         self._newest_first = newest_first
         self._honours_selector = honours_selector
         self._cap = cap
-        self._tls = tls
         self._rows: dict[int, Document] = {}
         self._last_row = 0
         self._arrived = asyncio.Condition()
         self._stopping = asyncio.Event()
-        self._runner: web.AppRunner | None = None
-        self.url = ""
 
-    async def __aenter__(self) -> Self:
+    def make_runner(self) -> web.AppRunner:
         application = web.Application()
         application.router.add_get("/{path:.*}", self._handle)
-        self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1)
-        self.url = await listen(self._runner, tls=self._tls)
-        return self
+        application.on_shutdown.append(self._stop)
+        return web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _stop(self, application: web.Application) -> None:
         self._stopping.set()
-        assert self._runner is not None
-        await self._runner.cleanup()
 
     @property
     def resources(self) -> list[Document]:

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -21,11 +20,13 @@ Body = dict[str, Any]
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A response."""
+    """A response.
+
+    The names of `headers` are case-insensitive.
+    """
 
     status: int
     headers: Mapping[str, str]
-    """With case-insensitive names."""
     content: bytes
 
     @property
@@ -62,9 +63,7 @@ class FleetHttp:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         assert self._session is not None
         await self._session.close()
 

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -30,9 +31,11 @@ from sentinel.ports.fleet_store import (
     OrderBy,
     StoredResource,
 )
-from sentinel.ports.idempotency import StoredResponse
+from sentinel.ports.idempotency import KeyTaken, StoredResponse, StoredResponses
 from tests.support.databases import backends
 from tests.support.databases.backends import Backend
+
+Transaction = TypeVar("Transaction", bound=StoredResponses)
 
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -252,6 +255,36 @@ async def together(*works: Awaitable[object]) -> list[object]:
     """Run all concurrently. An exception is returned as the result."""
     async with asyncio.timeout(AMPLE.total_seconds()):
         return list(await asyncio.gather(*works, return_exceptions=True))
+
+
+async def request_concurrently(
+    transact: Callable[[Callable[[Transaction], StoredResponse]], Awaitable[StoredResponse]],
+    act: Callable[[Transaction, int], object],
+) -> list[object]:
+    """Send 20 requests with one key at once and return their responses.
+
+    Each acts in its transaction, unless there is a response already.
+    """
+
+    def handling(number: int) -> Callable[[Transaction], StoredResponse]:
+        def work(transaction: Transaction) -> StoredResponse:
+            known = transaction.recall("ops", "key")
+            if known is not None:
+                return known
+            made = response("key", body=b"%d" % number)
+            act(transaction, number)
+            transaction.remember(made)
+            return made
+
+        return work
+
+    async def request(number: int) -> StoredResponse:
+        try:
+            return await transact(handling(number))
+        except KeyTaken:
+            return await transact(handling(number))
+
+    return await together(*(request(number) for number in range(20)))
 
 
 def ids(found: ListResult) -> list[str]:

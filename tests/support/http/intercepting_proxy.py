@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncIterator
 
 import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from tests.support.http.loopback import listen
+from tests.support.http.loopback import LoopbackServer
 
 _REQUEST_HEADERS = ("Content-Type", "Accept", "Authorization", "User-Agent")
 _RESPONSE_HEADERS = ("Content-Type", "Discard-Reason")
 
 
-class Proxy:
+class Proxy(LoopbackServer):
     """Forwards requests to another server."""
 
     def __init__(self, upstream: str) -> None:
+        super().__init__()
         self._upstream = URL(upstream)
         self._session: aiohttp.ClientSession | None = None
-        self._runner: web.ServerRunner | None = None
-        self.url = ""
 
-    def intercept(self, request: web.BaseRequest) -> web.Response | None:
+    def intercept(self, request: web.Request) -> web.Response | None:
         """Return a response instead of the server's, or None to forward the request."""
         return None
 
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
-        self._runner = web.ServerRunner(web.Server(self._respond))
-        self.url = await listen(self._runner)
-        return self
+    def make_runner(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._respond)
+        app.cleanup_ctx.append(self._open_session)
+        return web.AppRunner(app, access_log=None)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._runner is not None
-        assert self._session is not None
-        await self._runner.cleanup()
-        await self._session.close()
+    async def _open_session(self, app: web.Application) -> AsyncIterator[None]:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as self._session:
+            yield
 
-    async def _respond(self, request: web.BaseRequest) -> web.Response:
+    async def _respond(self, request: web.Request) -> web.Response:
         return self.intercept(request) or await self._forward(request)
 
-    async def _forward(self, request: web.BaseRequest) -> web.Response:
+    async def _forward(self, request: web.Request) -> web.Response:
         assert self._session is not None
         headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
         url = self._upstream.join(request.rel_url)
@@ -62,7 +56,7 @@ class RecordingProxy(Proxy):
         super().__init__(upstream)
         self.queries: list[dict[str, str]] = []
 
-    def intercept(self, request: web.BaseRequest) -> web.Response | None:
+    def intercept(self, request: web.Request) -> web.Response | None:
         self.queries.append(dict(request.query))
         return None
 
@@ -74,7 +68,7 @@ class RejectingGateway(Proxy):
         super().__init__(upstream)
         self.is_rejecting = True
 
-    def intercept(self, request: web.BaseRequest) -> web.Response | None:
+    def intercept(self, request: web.Request) -> web.Response | None:
         if self.is_rejecting and request.method != "GET":
             return web.Response(status=400, text="rejected by the gateway")
         return None

@@ -10,28 +10,31 @@ import asyncio
 from collections import Counter
 from datetime import UTC, datetime
 from enum import StrEnum
-from types import TracebackType
-from typing import Self
 
 import msgspec
 from aiohttp import web
 
 from tests.support.brokers.rabbitmq import TIMEOUT
-from tests.support.http.loopback import listen
+from tests.support.http.loopback import LoopbackServer
 
 
 class State(StrEnum):
-    """The state of a task."""
+    """The state of a task.
+
+    The adapters do not know the state `LOST`.
+    """
 
     IN_PROGRESS = "in progress"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     LOST = "lost"
-    """A state that the adapters do not know."""
 
 
 class TaskCall(msgspec.Struct, frozen=True):
-    """A call of an adapter about a resource."""
+    """A call of an adapter about a resource.
+
+    `is_met` tells whether the adapter's preconditions were met.
+    """
 
     adapter: str
     resource_id: str
@@ -39,7 +42,6 @@ class TaskCall(msgspec.Struct, frozen=True):
     event_id: str
     event_time: datetime
     is_met: bool
-    """Whether the adapter's preconditions were met."""
     time: datetime
 
 
@@ -48,11 +50,11 @@ class _CausingEvent(msgspec.Struct, frozen=True):
     event_time: datetime
 
 
-class FakeBackend:
+class FakeBackend(LoopbackServer):
     """Tasks and the calls about them. Tasks succeed at once unless the test says otherwise."""
 
     def __init__(self) -> None:
-        self.url = ""
+        super().__init__()
         self.calls: list[TaskCall] = []
         self.started: Counter[tuple[str, str, int]] = Counter()
         """How often each task was started, by adapter, resource and generation."""
@@ -60,21 +62,12 @@ class FakeBackend:
         self._initial_states: dict[tuple[str, str], State] = {}
         self._held: set[tuple[str, str]] = set()
         self._changed = asyncio.Condition()
-        self._runner: web.AppRunner | None = None
 
-    async def __aenter__(self) -> Self:
+    def make_runner(self) -> web.AppRunner:
         app = web.Application()
         app.router.add_put("/{operation:tasks|waits|removals}/{adapter}/{id}/{generation}", self._receive)
-        self._runner = web.AppRunner(app)
-        self.url = await listen(self._runner)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._runner is not None
-        await self.release()
-        await self._runner.cleanup()
+        app.on_shutdown.append(lambda _: self.release())
+        return web.AppRunner(app)
 
     def set_task(self, adapter: str, resource_id: str, state: State | None, *, generation: int = 1) -> None:
         """Set the state of a task, or remove it."""

@@ -7,17 +7,8 @@ from __future__ import annotations
 
 import os
 
-from sentinel.adapter import (
-    Adapter,
-    Context,
-    Done,
-    Failed,
-    Finalized,
-    InProgress,
-    Outcome,
-    PreconditionsNotMet,
-    Resource,
-)
+from sentinel import adapter
+from sentinel.adapter import Adapter, Context, Outcome, Resource
 
 quota = Adapter("quota")
 zones = Adapter("zones")
@@ -33,7 +24,7 @@ async def ensure_zone(cluster: Resource, context: Context) -> Outcome:
     is_chained = isinstance(cluster.spec, dict) and cluster.spec.get("chained") is True
     if is_chained and not cluster.is_available("quota"):
         await _call_backend("waits", cluster, context)
-        return PreconditionsNotMet("Waiting for quota")
+        return adapter.PreconditionsNotMet("Waiting for quota")
     return await _run_task(cluster, context)
 
 
@@ -45,18 +36,18 @@ async def ensure_record(resource: Resource, context: Context) -> Outcome:
 @zones.finalizer(kinds=["Cluster", "Workload", "Manifest"])
 async def remove(resource: Resource, context: Context) -> Outcome:
     await _call_backend("removals", resource, context)
-    return Finalized()
+    return adapter.Finalized()
 
 
 async def _run_task(resource: Resource, context: Context) -> Outcome:
     state = await _call_backend("tasks", resource, context)
     match state:
         case "succeeded":
-            return Done()
+            return adapter.Done()
         case "failed":
-            return Failed("the backend failed")
+            return adapter.Failed("the backend failed")
         case "in progress":
-            return InProgress("the backend is working")
+            return adapter.InProgress("the backend is working")
     raise ValueError(f"unexpected state {state}")
 
 

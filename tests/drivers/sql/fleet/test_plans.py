@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 
@@ -143,24 +143,17 @@ async def planner(
     await connected.close()
 
 
-def query(
-    selector: str = "",
-    *,
-    order_by: OrderBy = OrderBy.CREATED,
-    is_descending: bool = False,
-    after: ListPosition | None = None,
-    parent: str | None = None,
-) -> ListQuery:
+class ListOptions(TypedDict, total=False):
+    order_by: OrderBy
+    is_descending: bool
+    after: ListPosition | None
+    parent: str | None
+
+
+def query(selector: str = "", **options: Unpack[ListOptions]) -> ListQuery:
+    wanted = labels.parse(selector).requirements
     return ListQuery(
-        plural="clusters",
-        parent=parent,
-        requirements=labels.parse(selector).requirements,
-        order_by=order_by,
-        is_descending=is_descending,
-        limit=LIMIT,
-        after=after,
-        wants_total=False,
-        may_join=True,
+        plural="clusters", requirements=wanted, limit=LIMIT, wants_total=False, may_join=True, **options
     )
 
 
