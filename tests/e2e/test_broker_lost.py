@@ -128,7 +128,7 @@ async def test_a_broker_restart_is_survived_within_a_poll(
             down, body = await service.readiness()
             alive, _ = await service.liveness()
             await node.start()
-            await service.until_event("event.published", resource_id="during", within=60)
+            await service.until_event("event.published", resource_id="during", timeout=60)
             await service.until_event("cycle.done", since=len(service.lines))
             up, _ = await service.readiness()
             errors = await service.metric("broker_errors_total", broker_type="rabbitmq")

@@ -223,7 +223,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path, inbox: Inbox) -> 
             service.send_signal(signal.SIGTERM)
             await service.until_event("service.stopping")
             service.send_signal(signal.SIGTERM)
-            code = await service.exit_code(within=5)
+            code = await service.exit_code(timeout=5)
 
     assert code == 143
 
@@ -277,7 +277,7 @@ async def test_with_every_seventh_request_failing_a_walk_still_completes(tmp_pat
         config = settings(server)
         config["hyperfleet_api"] = {"endpoint": server.url, "timeout": "5s", "page_size": 20}
         async with SentinelProcess(tmp_path, config, environ=broker(inbox)) as service:
-            line = await service.until_event("cycle.done", within=60)
+            line = await service.until_event("cycle.done", timeout=60)
             events = await inbox.events(500)
 
     assert line["resources"] == 500

@@ -82,20 +82,20 @@ class ServiceProcess:
         self.send_signal(number)
         return await self.exit_code()
 
-    async def exit_code(self, *, within: float = 30) -> int:
+    async def exit_code(self, *, timeout: float = 30) -> int:
         """Waits for its end, and for the last of what it wrote."""
         assert self._process is not None
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(timeout):
             code = await self._process.wait()
             await asyncio.gather(*self._readers)
         return code
 
-    async def until(self, wanted: Callable[[Line], bool], *, within: float = 20, since: int = 0) -> Line:
+    async def until(self, wanted: Callable[[Line], bool], *, timeout: float = 20, since: int = 0) -> Line:
         """Waits for a line of the log, those before `since` aside."""
 
         looked = since
         try:
-            async with asyncio.timeout(within), self._arrived:
+            async with asyncio.timeout(timeout), self._arrived:
                 while True:
                     # Each line is looked at once: some tests log a hundred thousand of them.
                     for line in self.lines[looked:]:
@@ -104,12 +104,14 @@ class ServiceProcess:
                             return line
                     await self._arrived.wait()
         except TimeoutError:
-            raise AssertionError(f"no such line within {within} s among {self.lines[-20:]}") from None
+            raise AssertionError(f"no such line within {timeout} s among {self.lines[-20:]}") from None
 
-    async def until_event(self, event: str, *, within: float = 20, since: int = 0, **fields: object) -> Line:
+    async def until_event(self, event: str, *, timeout: float = 20, since: int = 0, **fields: object) -> Line:
         """Waits for an event with these fields."""
         return await self.until(
-            lambda line: line.get("event") == event and fields.items() <= line.items(), within=within, since=since
+            lambda line: line.get("event") == event and fields.items() <= line.items(),
+            timeout=timeout,
+            since=since,
         )
 
     async def readiness(self) -> tuple[int, Line]:

@@ -41,7 +41,7 @@ class UpProcess(ServiceProcess):
 
     async def url(self) -> str:
         """Where it serves, once everything does."""
-        line = await self.until_event("up.ready", within=PATIENCE)
+        line = await self.until_event("up.ready", timeout=PATIENCE)
         return str(line["http"])
 
     async def address(self) -> str:
