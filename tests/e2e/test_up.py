@@ -345,7 +345,7 @@ async def test_the_loop_survives_a_stuck_or_closed_output(output: str, tmp_path:
 
 async def test_a_demo_creates_a_fleet_and_continues_after_a_restart(tmp_path: Path) -> None:
     async with UpProcess(tmp_path, "--demo") as first:
-        await first.until_printed("(fjord-pool): asks for a NodePool")
+        await first.until_printed("(fjord-pool): creates a NodePool")
         async with FleetHttp(await first.url()) as fleet:
             created = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
             await until_ready(fleet, f"clusters/{created['amber']}")
