@@ -215,7 +215,7 @@ async def _until_quiet(pulse: SentinelProcess, resources: int) -> None:
     quiet, position = 0, len(pulse.lines)
     async with asyncio.timeout(_TIMEOUT):
         while quiet < _QUIET_CYCLES:
-            done = await pulse.until_event("cycle.done", since=position, within=_TIMEOUT)
+            done = await pulse.until_event("cycle.done", since=position, timeout=_TIMEOUT)
             position = pulse.lines.index(done, position) + 1
             quiet = quiet + 1 if done["skipped"] == resources else 0
 

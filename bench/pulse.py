@@ -94,7 +94,7 @@ async def _cycles(service: SentinelProcess) -> int:
 async def _wait_for_cycles(service: SentinelProcess, count: int) -> None:
     """Wait for at least this many more cycles."""
     for _ in range(count):
-        await service.until_event("cycle.done", since=len(service.lines), within=_TIMEOUT)
+        await service.until_event("cycle.done", since=len(service.lines), timeout=_TIMEOUT)
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """A HyperFleet API with a single cluster, for the tutorial: python3 examples/one-cluster-api.py
 
-`GET /api/hyperfleet/v1/clusters` lists it. `POST /change` asks for something else, as an owner would; `POST
-/report` reports on it, as an adapter would.
+`GET /api/hyperfleet/v1/clusters` lists it. `POST /change` increments its generation, as a changed spec
+does. `POST /report` sets its status, as the reports of adapters do.
 """
 
 import json
@@ -22,7 +22,7 @@ CLUSTER = {
 
 class Api(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.answer({"page": 1, "size": 1, "total": 1, "items": [CLUSTER]})
+        self.respond({"page": 1, "size": 1, "total": 1, "items": [CLUSTER]})
 
     def do_POST(self) -> None:
         if self.path == "/change":
@@ -34,9 +34,9 @@ class Api(BaseHTTPRequestHandler):
                 "observed_generation": CLUSTER["generation"],
                 "last_updated_time": now,
             }
-        self.answer(CLUSTER)
+        self.respond(CLUSTER)
 
-    def answer(self, body: object) -> None:
+    def respond(self, body: object) -> None:
         encoded = json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

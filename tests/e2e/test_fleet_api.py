@@ -1,4 +1,4 @@
-"""`sentinel api` as those who run it see it: how it starts, whom it lets in, what it shows, what it survives."""
+"""`sentinel api` as a process: startup, authorization, observability, failures and maintenance."""
 
 from __future__ import annotations
 
@@ -18,29 +18,16 @@ from tests.support.databases.postgresql import database
 from tests.support.fleet.concurrent_clients import KINDS, REQUIRED
 from tests.support.fleet.databases import DatabaseKind, fresh_database
 from tests.support.fleet.http_client import FleetHttp, report
-from tests.support.processes.service import ApiProcess, ServiceProcess
+from tests.support.processes.service import ApiProcess, ServiceProcess, run_command
 from tools.services.postgresql import PostgreSQLServer
 
-
-class Ended(msgspec.Struct, frozen=True):
-    """A command that has ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
-async def sentinel(*command: str) -> Ended:
-    """Runs a command to its end."""
-    async with ServiceProcess(command, environ={}) as process:
-        code = await process.exit_code()
-    return Ended(code, process.stdout.decode(), process.stderr.decode())
+DISCARD_REASONS = ("future_generation", "stale_generation", "stale_time", "unknown")
 
 
 async def new_token(tokens: Path, name: str, role: str, *more: str) -> str:
-    made = await sentinel("token", "new", "--name", name, "--role", role, "--tokens-file", str(tokens), *more)
-    assert made.code == 0, made.stderr
-    return made.stdout.strip()
+    created = await run_command("token", "new", "--name", name, "--role", role, "--tokens-file", tokens, *more)
+    assert created.code == 0, created.stderr
+    return created.stdout.strip()
 
 
 def file_url(directory: Path) -> str:
@@ -48,7 +35,7 @@ def file_url(directory: Path) -> str:
 
 
 async def metrics(fleet: FleetHttp) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Every series, by name and labels."""
+    """Return the value of every series, by name and labels."""
     text = (await fleet.call("GET", "/metrics")).content.decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -61,7 +48,17 @@ def series(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     return f"hyperfleet_api_{name}", frozenset(labels.items())
 
 
-# --- Starting ---------------------------------------------------------------------------------------------------
+async def count_rows(fleet: FleetHttp, path: str) -> Mapping[str, object]:
+    """Return the rows that retention deletes: two numbers, and the generations in the history."""
+    history = await fleet.get(f"{path}/history")
+    return {
+        "audit": len((await fleet.get("/api/v1/audit"))["items"]),
+        "discarded": (await fleet.get(f"{path}/statuses/discarded"))["total"],
+        "generations": [each["generation"] for each in history["items"]],
+    }
+
+
+# --- Startup ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,7 +82,7 @@ async def test_invalid_options_exit_2_with_the_reason(
 ) -> None:
     database_url = () if "--database-url" in arguments else ("--database-url", file_url(tmp_path))
 
-    ended = await sentinel("api", *database_url, *arguments)
+    ended = await run_command("api", *database_url, *arguments)
 
     assert ended.code == 2, ended.stderr
     assert ended.stdout == ""
@@ -102,7 +99,7 @@ async def test_a_bad_kinds_file_exits_2_with_file_line_and_field(line: str, fiel
     kinds = tmp_path / "kinds.yaml"
     kinds.write_text(f"kinds:\n  - plural: clusters\n    kind: Cluster\n    {line}\n")
 
-    ended = await sentinel("api", "--insecure", "--database-url", file_url(tmp_path), "--kinds-file", str(kinds))
+    ended = await run_command("api", "--insecure", "--database-url", file_url(tmp_path), "--kinds-file", kinds)
 
     assert ended.code == 2
     assert re.search(rf"^{re.escape(str(kinds))}:4:\d+: kinds\[0\]\.{field}: ", ended.stderr, re.MULTILINE)
@@ -110,23 +107,23 @@ async def test_a_bad_kinds_file_exits_2_with_file_line_and_field(line: str, fiel
 
 async def test_a_second_server_on_the_same_sqlite_file_is_refused(tmp_path: Path) -> None:
     async with ApiProcess(file_url(tmp_path), directory=tmp_path) as first, FleetHttp(await first.url()) as fleet:
-        second = await sentinel(
+        second = await run_command(
             "api", "--insecure", "--listen", "127.0.0.1:0", "--database-url", file_url(tmp_path)
         )
-        still = await fleet.create("one")
+        created = await fleet.create("one")
 
     assert second.code == 2, second.stderr
     assert "in use" in second.stderr
     assert str(first.pid) in second.stderr
-    assert still["generation"] == 1
+    assert created["generation"] == 1
 
 
-# --- Who is let in ----------------------------------------------------------------------------------------------
+# --- Authorization ----------------------------------------------------------------------------------------------
 
 
 async def test_tokens_from_the_command_line_permit_what_their_roles_do(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.yaml"
-    made = {
+    by_role = {
         "viewer": await new_token(tokens, "ann", "viewer"),
         "operator": await new_token(tokens, "ops", "operator"),
         "admin": await new_token(tokens, "root", "admin"),
@@ -136,19 +133,19 @@ async def test_tokens_from_the_command_line_permit_what_their_roles_do(tmp_path:
     arguments = ("--tokens-file", str(tokens))
     async with ApiProcess(file_url(tmp_path), kinds=KINDS, directory=tmp_path, arguments=arguments) as api:
         url = await api.url()
-        async with FleetHttp(url, token=made["operator"]) as operator:
+        async with FleetHttp(url, token=by_role["operator"]) as operator:
             resource = await operator.create("one")
         path = f"clusters/{resource['id']}"
 
         statuses: dict[str, list[int]] = {}
-        for role, token in [*made.items(), ("nobody", ""), ("a stranger", "snt_" + "A" * 43)]:
+        for role, token in [*by_role.items(), ("none", ""), ("unknown", "snt_" + "A" * 43)]:
             async with FleetHttp(url, token=token) as fleet:
                 replies = [
                     await fleet.call("GET", "clusters"),
                     await fleet.call("PATCH", path, {"labels": {}}),
                     await fleet.call("POST", f"{path}/statuses", report("dns")),
                     await fleet.call("POST", f"{path}/statuses", report("validation")),
-                    await fleet.call("POST", f"{path}/force-delete", {"reason": "to see who may"}),
+                    await fleet.call("POST", f"{path}/force-delete", {"reason": "authorization test"}),
                     await fleet.call("GET", "/api/v1/audit"),
                 ]
             statuses[role] = [reply.status for reply in replies]
@@ -161,10 +158,10 @@ async def test_tokens_from_the_command_line_permit_what_their_roles_do(tmp_path:
         "admin": [200, 200, 403, 403, 409, 200],
         "pulse": [200, 403, 403, 403, 403, 403],
         "adapter": [200, 403, 201, 403, 403, 403],
-        "nobody": [401] * 6,
-        "a stranger": [401] * 6,
+        "none": [401] * 6,
+        "unknown": [401] * 6,
     }
-    assert not any(token in api.stderr.decode() for token in made.values())
+    assert not any(token in api.stderr.decode() for token in by_role.values())
 
 
 async def test_the_tokens_file_is_reloaded_when_it_changes(tmp_path: Path) -> None:
@@ -175,47 +172,47 @@ async def test_the_tokens_file_is_reloaded_when_it_changes(tmp_path: Path) -> No
         second = await new_token(tokens, "ben", "viewer")
         async with FleetHttp(url, token=second) as ben, FleetHttp(url, token=first) as ann:
             await ben.until(200, "clusters")
-            revoked = await sentinel("token", "revoke", "--name", "ann", "--tokens-file", str(tokens))
+            revoked = await run_command("token", "revoke", "--name", "ann", "--tokens-file", str(tokens))
             await ann.until(401, "clusters")
-            still = await ben.call("GET", "clusters")
+            after_revocation = await ben.call("GET", "clusters")
             tokens.write_text("tokens: [")
-            despite: set[int] = set()
+            with_invalid_file: set[int] = set()
 
-            async def keep_asking() -> None:
-                while despite <= {200}:
-                    despite.add((await ben.call("GET", "clusters")).status)
+            async def keep_requesting() -> None:
+                while with_invalid_file <= {200}:
+                    with_invalid_file.add((await ben.call("GET", "clusters")).status)
 
             async with asyncio.TaskGroup() as tasks:
-                # It looks when somebody asks; what it makes of the file is in its log.
-                asking = tasks.create_task(keep_asking())
-                complaint = await api.until_event("tokens.unusable")
-                asking.cancel()
+                # The server checks the file only when a request arrives, and logs that it is invalid.
+                requesting = tasks.create_task(keep_requesting())
+                logged = await api.until_event("tokens.unusable")
+                requesting.cancel()
 
     assert revoked.code == 0
-    assert (still.status, despite) == (200, {200})
-    assert str(tokens) in complaint["problem"]
+    assert (after_revocation.status, with_invalid_file) == (200, {200})
+    assert str(tokens) in logged["problem"]
 
 
 async def test_json_web_tokens_are_authorized_by_their_claims(tmp_path: Path) -> None:
-    key = "a secret that two parties share, and nobody else"
+    key = "the secret of the issuer and of this server"
     key_file = tmp_path / "key"
     key_file.write_text(key)
-    later = datetime.now(UTC) + timedelta(minutes=5)
+    expiry = datetime.now(UTC) + timedelta(minutes=5)
 
-    def signed(by: str = key, **claims: object) -> str:
-        return jwt.encode({"sub": "dns-bot", "exp": later, **claims}, by, algorithm="HS256")
+    def sign(key: str = key, **claims: object) -> str:
+        return jwt.encode({"sub": "dns-bot", "exp": expiry, **claims}, key, algorithm="HS256")
 
     arguments = ("--jwt-key-file", str(key_file))
     async with ApiProcess(file_url(tmp_path), kinds=KINDS, directory=tmp_path, arguments=arguments) as api:
         url = await api.url()
-        async with FleetHttp(url, token=signed(role="operator", sub="ops")) as operator:
+        async with FleetHttp(url, token=sign(role="operator", sub="ops")) as operator:
             path = f"clusters/{(await operator.create('one'))['id']}"
         statuses = []
         for token in (
-            signed(role="adapter", adapter="dns"),
-            signed(role="adapter", adapter="validation"),
-            signed("another secret, of those who have no business here", role="adapter", adapter="dns"),
-            signed(role="adapter", adapter="dns", exp=datetime.now(UTC) - timedelta(hours=1)),
+            sign(role="adapter", adapter="dns"),
+            sign(role="adapter", adapter="validation"),
+            sign("a secret that the server does not know", role="adapter", adapter="dns"),
+            sign(role="adapter", adapter="dns", exp=datetime.now(UTC) - timedelta(hours=1)),
         ):
             async with FleetHttp(url, token=token) as fleet:
                 statuses.append((await fleet.call("POST", f"{path}/statuses", report("dns"))).status)
@@ -223,7 +220,7 @@ async def test_json_web_tokens_are_authorized_by_their_claims(tmp_path: Path) ->
     assert statuses == [201, 403, 401, 401]
 
 
-# --- What it shows ----------------------------------------------------------------------------------------------
+# --- Observability ----------------------------------------------------------------------------------------------
 
 
 async def test_only_probes_metrics_and_documents_need_no_token(tmp_path: Path) -> None:
@@ -233,18 +230,18 @@ async def test_only_probes_metrics_and_documents_need_no_token(tmp_path: Path) -
         ApiProcess(file_url(tmp_path), directory=tmp_path, arguments=("--tokens-file", str(tokens))) as api,
         FleetHttp(await api.url()) as fleet,
     ):
-        opened = {
+        statuses = {
             path: (await fleet.call("GET", path)).status
             for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
         }
         ready = await fleet.get("/readyz")
-        closed = await fleet.call("GET", "clusters")
+        without_token = await fleet.call("GET", "clusters")
         unknown = await fleet.call("GET", "/nowhere")
 
-    assert opened == dict.fromkeys(opened, 200)
+    assert statuses == dict.fromkeys(statuses, 200)
     assert ready["status"] == "ok"
     assert ready["checks"]["api.database"]["status"] == "ok"
-    assert (closed.status, unknown.status) == (401, 404)
+    assert (without_token.status, unknown.status) == (401, 404)
     assert unknown.code == "HYPERFLEET-NTF-000"
 
 
@@ -263,7 +260,7 @@ async def test_metrics_cover_requests_the_fleet_and_discarded_reports(tmp_path: 
         ):
             body = report("dns", generation=generation, at=at, available=available)
             assert (await fleet.call("POST", f"{waiting}/statuses", body)).status == 204
-        await fleet.call("GET", "clusters/nobody")
+        await fleet.call("GET", "clusters/missing")
         seen = await metrics(fleet)
 
     route = "/api/hyperfleet/v1/clusters/{id}"
@@ -278,12 +275,9 @@ async def test_metrics_cover_requests_the_fleet_and_discarded_reports(tmp_path: 
     assert seen[series("resources", kind="Cluster", ready="false")] == 1
     assert seen[series("longest_not_ready_seconds", kind="Cluster", adapter="validation")] > 0
     assert seen[series("longest_not_ready_seconds", kind="Cluster", adapter="dns")] == 0
-    discarded = {reason: seen[series("reports_discarded_total", reason=reason)] for reason in DISCARDED}
+    discarded = {reason: seen[series("reports_discarded_total", reason=reason)] for reason in DISCARD_REASONS}
     assert discarded == {"future_generation": 1, "stale_time": 1, "unknown": 1, "stale_generation": 0}
-    assert not any("nobody" in str(key) for key in seen)
-
-
-DISCARDED = ("future_generation", "stale_generation", "stale_time", "unknown")
+    assert not any("missing" in str(key) for key in seen)
 
 
 async def test_a_request_id_is_in_the_response_the_access_log_and_the_audit(tmp_path: Path) -> None:
@@ -291,12 +285,12 @@ async def test_a_request_id_is_in_the_response_the_access_log_and_the_audit(tmp_
         reply = await fleet.call(
             "POST", "clusters", {"name": "one", "spec": {"password": "hidden"}}, {"X-Request-Id": "req-1"}
         )
-        made = await fleet.call("GET", "clusters", labels="team=hidden")
+        without_id = await fleet.call("GET", "clusters", labels="team=hidden")
         line = await api.until_event("http.request", request_id="req-1")
         (entry,) = (await fleet.get("/api/v1/audit"))["items"]
 
     assert reply.headers["X-Request-Id"] == "req-1"
-    assert len(made.headers["X-Request-Id"]) >= 16
+    assert len(without_id.headers["X-Request-Id"]) >= 16
     assert (line["method"], line["route"], line["status"], line["actor"]) == (
         "POST",
         "/api/hyperfleet/v1/clusters",
@@ -309,7 +303,7 @@ async def test_a_request_id_is_in_the_response_the_access_log_and_the_audit(tmp_
     assert "hidden" not in api.stderr.decode()
 
 
-# --- What it survives -------------------------------------------------------------------------------------------
+# --- Failures and maintenance -----------------------------------------------------------------------------------
 
 
 async def test_without_postgresql_readiness_is_off_and_requests_get_503(
@@ -331,7 +325,7 @@ async def test_without_postgresql_readiness_is_off_and_requests_get_503(
             finally:
                 await asyncio.to_thread(private_postgresql.start)
             await fleet.until(200, "/readyz")
-            again = await fleet.get(f"clusters/{created['id']}")
+            after = await fleet.get(f"clusters/{created['id']}")
             code = await api.stop()
 
     assert [reply.status for reply in during] == [503, 503, 503]
@@ -340,7 +334,7 @@ async def test_without_postgresql_readiness_is_off_and_requests_get_503(
     assert unready.status == 503
     assert unready.json["checks"]["api.database"]["status"] == "error"
     assert (alive.status, scraped.status) == (200, 200)
-    assert again == created
+    assert after == created
     assert code == 0
     assert private_postgresql.password not in api.stderr.decode() + unready.content.decode()
 
@@ -377,40 +371,40 @@ async def test_rows_older_than_the_retention_are_deleted(
         path = f"clusters/{(await fleet.call('POST', 'clusters', body, {'Idempotency-Key': 'k'})).json['id']}"
         await fleet.call("PATCH", path, {"spec": {"replicas": 2}})
         await fleet.call("POST", f"{path}/statuses", report("dns", generation=9))
-        before = await _remains(fleet, path)
+        before = await count_rows(fleet, path)
         await api.stop()
 
-    short = ("audit", "discarded", "history", "answers")
-    arguments = ("--insecure", *(each for name in short for each in ("--set", f"retention.{name}=1ms")))
+    tables = ("audit", "discarded", "history", "answers")
+    arguments = ("--insecure", *(f"--set=retention.{table}=1ms" for table in tables))
     async with (
         ApiProcess(url, kinds=KINDS, directory=tmp_path, arguments=arguments) as api,
         FleetHttp(await api.url()) as fleet,
     ):
         await api.until_event("upkeep.expired", entries=5)
-        after = await _remains(fleet, path)
+        after = await count_rows(fleet, path)
         repeated = await fleet.call("POST", "clusters", body, {"Idempotency-Key": "k"})
 
     assert before == {"audit": 2, "discarded": 1, "generations": [2, 1]}
     assert after == {"audit": 0, "discarded": 0, "generations": [2]}
-    assert repeated.status == 409, "the key is forgotten, the name is taken"
+    assert repeated.status == 409, "the key has expired, but the name exists"
 
 
 async def test_a_backup_of_a_running_server_can_be_restored(tmp_path: Path) -> None:
     url, copy = file_url(tmp_path), str(tmp_path / "copy.db")
     async with ApiProcess(url, kinds=KINDS, directory=tmp_path) as api, FleetHttp(await api.url()) as fleet:
         kept = await fleet.create("kept", labels={"a": "b"})
-        taken = await sentinel("backup", "--database-url", url, "--to", copy)
+        backup = await run_command("backup", "--database-url", url, "--to", copy)
         await fleet.create("later")
-        in_use = await sentinel("restore", "--from", copy, "--database-url", url, "--force")
+        in_use = await run_command("restore", "--from", copy, "--database-url", url, "--force")
         await api.stop()
 
-    restored = await sentinel("restore", "--from", copy, "--database-url", url, "--force")
+    restored = await run_command("restore", "--from", copy, "--database-url", url, "--force")
     async with ApiProcess(url, kinds=KINDS, directory=tmp_path) as api, FleetHttp(await api.url()) as fleet:
         listed = await fleet.get("clusters", labels="a=b")
         everything = await fleet.get("clusters")
         audit = await fleet.get("/api/v1/audit")
 
-    assert (taken.code, restored.code) == (0, 0), (taken.stderr, restored.stderr)
+    assert (backup.code, restored.code) == (0, 0), (backup.stderr, restored.stderr)
     assert in_use.code != 0
     assert "in use" in in_use.stderr
     assert listed["items"] == everything["items"] == [kept]
@@ -424,16 +418,17 @@ async def test_migrations_can_run_as_a_separate_step(
     url = fresh_database(kind, request, tmp_path)
     serve = ("api", "--insecure", "--listen", "127.0.0.1:0", "--database-url", url, "--set", "migrate=false")
 
-    behind = await sentinel("migrate", "--check", "--database-url", url)
-    refused = await sentinel(*serve)
-    done = await sentinel("migrate", "--database-url", url)
-    checked = await sentinel("migrate", "--check", "--database-url", url, "--output", "json")
+    before = await run_command("migrate", "--check", "--database-url", url)
+    refused = await run_command(*serve)
+    done = await run_command("migrate", "--database-url", url)
+    checked = await run_command("migrate", "--check", "--database-url", url, "--output", "json")
     async with ServiceProcess(serve, environ={}) as api:
         await api.until_event("http.listening")
-        beside = await sentinel("migrate", "--check", "--database-url", url)
+        while_serving = await run_command("migrate", "--check", "--database-url", url)
         code = await api.stop()
 
-    assert (behind.code, refused.code, done.code, checked.code, beside.code) == (1, 2, 0, 0, 0), refused.stderr
+    codes = [command.code for command in (before, refused, done, checked, while_serving)]
+    assert codes == [1, 2, 0, 0, 0], refused.stderr
     assert "sentinel migrate" in refused.stderr
     assert msgspec.json.decode(checked.stdout)["up_to_date"] is True
     assert code == 0
@@ -443,7 +438,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with ApiProcess(file_url(tmp_path), directory=tmp_path) as api, FleetHttp(await api.url()) as fleet:
         host, _, port = (await api.url()).removeprefix("http://").partition(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        # A request under way, of which the rest never comes.
+        # A request in progress whose body never completes.
         writer.write(
             b"POST /api/hyperfleet/v1/clusters HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
@@ -453,16 +448,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         api.send_signal(signal.SIGTERM)
         await api.until_event("service.stopping")
         api.send_signal(signal.SIGTERM)
-        code = await api.exit_code(within=10)
+        code = await api.exit_code(timeout=10)
         writer.close()
 
     assert code == 128 + signal.SIGTERM
-
-
-async def _remains(fleet: FleetHttp, path: str) -> Mapping[str, object]:
-    history = await fleet.get(f"{path}/history")
-    return {
-        "audit": len((await fleet.get("/api/v1/audit"))["items"]),
-        "discarded": (await fleet.get(f"{path}/statuses/discarded"))["total"],
-        "generations": [each["generation"] for each in history["items"]],
-    }

@@ -1,4 +1,4 @@
-"""`sentinel api` killed and stopped while clients write: what was answered stays, the rest can be repeated."""
+"""`sentinel api` killed or stopped while clients write: confirmed writes are kept, others can be retried."""
 
 from __future__ import annotations
 
@@ -37,31 +37,32 @@ async def test_a_server_killed_repeatedly_loses_nothing_it_responded_to(database
 
     for number in range(ROUNDS):
         async with serving(database_url, tmp_path) as (api, fleet):
-            # Creations whose answer was lost: whether they have happened or not, now they have, and once.
-            for promise in writers.promises:
-                if not promise.id:
-                    await promise.create(fleet)
-            await asyncio.gather(*(promise.verify(fleet) for promise in writers.promises))
+            # A retried creation succeeds whether or not the cluster was created before the crash.
+            for cluster in writers.clusters:
+                if not cluster.id:
+                    await cluster.create(fleet)
+            await asyncio.gather(*(cluster.verify(fleet) for cluster in writers.clusters))
 
-            await writers.run(fleet, until=30 + 7 * number, then=lambda: api.send_signal(signal.SIGKILL))
+            await writers.run(fleet, responses=30 + 7 * number, then=lambda: api.send_signal(signal.SIGKILL))
 
             assert await api.exit_code() == -signal.SIGKILL
 
     async with serving(database_url, tmp_path) as (api, fleet):
-        replays = [await promise.create(fleet) for promise in writers.promises]
-        await asyncio.gather(*(promise.verify(fleet) for promise in writers.promises))
+        replays = [await cluster.create(fleet) for cluster in writers.clusters]
+        await asyncio.gather(*(cluster.verify(fleet) for cluster in writers.clusters))
         names = [item["name"] async for item in fleet.walk("clusters", size="100")]
         total = (await fleet.get("clusters", size="1"))["total"]
-        counted = await fleet.call("GET", "/metrics")
+        metrics = await fleet.call("GET", "/metrics")
         assert await api.stop() == 0
-    assert sorted(names) == sorted(promise.name for promise in writers.promises)
+
+    assert sorted(names) == sorted(cluster.name for cluster in writers.clusters)
     assert total == len(names)
-    assert f'hyperfleet_api_resources{{kind="Cluster",ready="false"}} {float(total)}' in counted.content.decode()
+    assert f'hyperfleet_api_resources{{kind="Cluster",ready="false"}} {float(total)}' in metrics.content.decode()
     assert sum(replays) >= len(replays) - WRITERS
 
 
 async def test_sigterm_completes_requests_in_flight_and_exits_0(database_url: str, tmp_path: Path) -> None:
-    answered: set[str] = set()
+    confirmed: set[str] = set()
 
     async def write(fleet: FleetHttp, writer: int) -> None:
         for number in range(1000):
@@ -71,10 +72,10 @@ async def test_sigterm_completes_requests_in_flight_and_exits_0(database_url: st
             except aiohttp.ClientError:
                 return
             assert reply.status == 201, reply
-            answered.add(name)
-            if len(answered) == 50:
+            confirmed.add(name)
+            if len(confirmed) == 50:
                 api.send_signal(signal.SIGTERM)
-        raise AssertionError("the server has not stopped")
+        raise AssertionError("the server did not stop")
 
     async with serving(database_url, tmp_path) as (api, fleet):
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:
@@ -85,5 +86,5 @@ async def test_sigterm_completes_requests_in_flight_and_exits_0(database_url: st
 
     assert code == 0
     assert {line["status"] for line in requests} == {201}
-    assert {line["request_id"] for line in requests} == answered
-    assert len(answered) >= 50
+    assert {line["request_id"] for line in requests} == confirmed
+    assert len(confirmed) >= 50

@@ -1,13 +1,15 @@
-"""The page on which the API can be read, in a real browser: it comes whole, and fetches nothing from elsewhere."""
+"""The documentation page of the API in a real browser: it is complete and loads nothing from other hosts."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.processes.service import ApiProcess
@@ -15,18 +17,18 @@ from tests.support.processes.service import ApiProcess
 CHROMIUM = shutil.which("chromium")
 
 
-class _Visit(msgspec.Struct, frozen=True):
-    """A page as the browser has it."""
+class LoadedPage(msgspec.Struct, frozen=True):
+    """A page that a browser has loaded."""
 
     dom: str
     requests: list[str]
-    """Every URL that was asked for by the page, or to get it."""
+    """The URL of the page and every URL that it loads."""
     console: list[str]
-    """What the browser complained of: scripts that failed, content that its policy forbids."""
+    """Messages of the browser: failed scripts, and content that the policy blocks."""
 
 
-async def visit(url: str, directory: Path) -> _Visit:
-    """Opens a page in a browser that can reach nothing but this machine."""
+async def load(url: str, directory: Path) -> LoadedPage:
+    """Load a page in a browser that can connect to this machine only."""
     assert CHROMIUM is not None, "no chromium: run `make e2e`, which installs it"
     log = directory / "network.json"
     browser = await asyncio.create_subprocess_exec(
@@ -54,22 +56,24 @@ async def visit(url: str, directory: Path) -> _Visit:
         if browser.returncode is None:
             browser.kill()
             await browser.wait()
-    # What the browser asks for on its own account, such as updates, is for another site, and gets nowhere.
-    for_the_page = r'"SiteForCookies: \{site=http://127\.0\.0\.1[^"]*","url":"([^"]*)"'
-    asked = re.findall(for_the_page, log.read_text(errors="replace"))
+    # Requests of the browser itself, such as for updates, belong to other sites.
+    page_request = r'"SiteForCookies: \{site=http://127\.0\.0\.1[^"]*","url":"([^"]*)"'
+    requests = re.findall(page_request, log.read_text(errors="replace"))
     console = [line for line in errors.decode(errors="replace").splitlines() if ":CONSOLE" in line]
-    return _Visit(dom.decode(), asked, console)
+    return LoadedPage(dom.decode(), requests, console)
 
 
-async def test_the_page_shows_every_operation_and_loads_nothing_else(tmp_path: Path) -> None:
-    async with (
-        ApiProcess(f"sqlite:///{tmp_path / 'fleet.db'}", directory=tmp_path) as api,
-        FleetHttp(await api.url()) as fleet,
-    ):
-        url = await api.url()
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    async with ApiProcess(f"sqlite:///{tmp_path / 'fleet.db'}", directory=tmp_path) as api:
+        yield await api.url()
+
+
+async def test_the_page_shows_every_operation_and_loads_nothing_else(url: str, tmp_path: Path) -> None:
+    async with FleetHttp(url) as fleet:
         document = await fleet.get("/openapi.json")
 
-        page = await visit(f"{url}/docs", tmp_path)
+    page = await load(f"{url}/docs", tmp_path)
 
     assert page.console == []
     assert f"{url}/docs" in page.requests
@@ -79,11 +83,8 @@ async def test_the_page_shows_every_operation_and_loads_nothing_else(tmp_path: P
     assert "clusters" in page.dom
 
 
-async def test_nothing_on_the_page_points_to_another_host(tmp_path: Path) -> None:
-    async with (
-        ApiProcess(f"sqlite:///{tmp_path / 'fleet.db'}", directory=tmp_path) as api,
-        FleetHttp(await api.url()) as fleet,
-    ):
+async def test_nothing_on_the_page_points_to_another_host(url: str) -> None:
+    async with FleetHttp(url) as fleet:
         page = await fleet.call("GET", "/docs")
 
     html = page.content.decode()

@@ -1,4 +1,4 @@
-"""Many who write at once to a fleet API that runs as a process: on both databases, nothing is lost."""
+"""Concurrent writers of a fleet API that runs as a process, on both databases: no write is lost."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ DEPLOYMENTS = [
 async def fleet(
     kind: DatabaseKind, servers: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[FleetHttp]:
-    """A client of all the servers of one fleet, which have answered no request with an error of their own."""
+    """A client of all servers of one fleet. Afterwards, no server may have logged an error."""
     url = fresh_database(kind, request, tmp_path)
-    async with AsyncExitStack() as running:
+    async with AsyncExitStack() as stack:
         processes = [
-            await running.enter_async_context(ApiProcess(url, kinds=KINDS, directory=tmp_path))
+            await stack.enter_async_context(ApiProcess(url, kinds=KINDS, directory=tmp_path))
             for _ in range(servers)
         ]
         urls = [await process.url() for process in processes]
-        yield await running.enter_async_context(FleetHttp(*urls))
+        yield await stack.enter_async_context(FleetHttp(*urls))
         codes = [await process.stop() for process in processes]
         lines = [line for process in processes for line in process.lines]
 
@@ -44,29 +44,27 @@ async def fleet(
 
 
 @pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
-async def test_fifty_writers_of_one_resource_are_serialised(
-    fleet: FleetHttp,
-) -> None:
+async def test_fifty_writers_of_one_resource_are_serialised(fleet: FleetHttp) -> None:
     resource = await fleet.create("busy")
-    ledger = SentRequests(f"clusters/{resource['id']}")
+    sent = SentRequests(f"clusters/{resource['id']}")
 
-    await run_concurrently(clients(fleet, ledger, count=50, rounds=5))
+    await run_concurrently(clients(fleet, sent, count=50, rounds=5))
 
-    await verify(fleet, ledger)
-    await fleet.report(ledger.path, *REQUIRED, generation=ledger.generation)
-    settled = await fleet.get(ledger.path)
-    assert settled["status"]["phase"] == "Ready"
+    await verify(fleet, sent)
+    await fleet.report(sent.path, *REQUIRED, generation=sent.generation)
+    reconciled = await fleet.get(sent.path)
+    assert reconciled["status"]["phase"] == "Ready"
     audit = await fleet.get("/api/v1/audit", resource_id=resource["id"], size="1000")
     actions = [entry["action"] for entry in audit["items"]]
-    assert actions.count("patch") == len(ledger.versions)
-    assert actions.count("report") == ledger.stored + len(REQUIRED)
+    assert actions.count("patch") == len(sent.versions)
+    assert actions.count("report") == sent.stored + len(REQUIRED)
 
 
 @pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
 async def test_writers_of_different_resources_do_not_affect_each_other(fleet: FleetHttp) -> None:
     resources = await asyncio.gather(*(fleet.create(f"cluster-{n}") for n in range(100)))
-    ledgers = [SentRequests(f"clusters/{resource['id']}") for resource in resources]
+    per_resource = [SentRequests(f"clusters/{resource['id']}") for resource in resources]
 
-    await run_concurrently([work for ledger in ledgers for work in clients(fleet, ledger, count=20, rounds=1)])
+    await run_concurrently([work for sent in per_resource for work in clients(fleet, sent, count=20, rounds=1)])
 
-    await asyncio.gather(*(verify(fleet, ledger) for ledger in ledgers))
+    await asyncio.gather(*(verify(fleet, sent) for sent in per_resource))

@@ -1,4 +1,4 @@
-"""Answers before anything is sent, given by a process of its own, against what `sentinel run` then does."""
+"""`sentinel explain`, `coverage` and `forecast` as processes, compared with what `sentinel run` does."""
 
 from __future__ import annotations
 
@@ -17,65 +17,40 @@ import pytest
 from sentinel.core.pulse.listing import PageShape
 from tests.support.brokers.rabbitmq import Inbox
 from tests.support.fleet.fake_api import Document, FakeResponse, FleetServer, condition, make_resource
-from tests.support.processes.service import SentinelProcess
+from tests.support.processes.service import SentinelProcess, run_command
 
 TIMEOUT = 60.0
-INHERITED = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START")
-"""Nothing else of whoever runs the tests: variables count as settings, and a broker must not be needed."""
 
 
-async def sentinel(
-    *arguments: object, program: tuple[str, ...] = ("-m", "sentinel.cli")
-) -> tuple[int, bytes, bytes]:
-    """Exit code, output and errors of a command, called as users call it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *program,
-        *map(str, arguments),
-        env={name: os.environ[name] for name in INHERITED if name in os.environ},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            output, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode or 0, output, errors
+async def run_json(*command: object) -> dict[str, Any]:
+    """Run a command that must succeed, and return its JSON output."""
+    completed = await run_command(*command, "--output=json")
+    assert completed.code == 0, completed.stderr
+    output: dict[str, Any] = msgspec.json.decode(completed.stdout)
+    return output
 
 
-async def answer(*arguments: object) -> dict[str, Any]:
-    """What a command that succeeds prints for scripts."""
-    code, output, errors = await sentinel(*arguments, "--output=json")
-    assert code == 0, errors.decode()
-    body: dict[str, Any] = msgspec.json.decode(output)
-    return body
-
-
-def write(file: Path, settings: dict[str, object]) -> Path:
+def write_config(file: Path, settings: dict[str, object]) -> Path:
     file.write_bytes(msgspec.json.encode(settings))
     return file
 
 
 def resources_of_every_shape(now: datetime) -> Iterator[Document]:
-    """Flat, camel case, by conditions and by none; of every age that is clearly on one side of its limit."""
+    """Yield resources with every form of status. No age is close to a limit, so slow tests agree."""
     ages = (-60, 1, 20, 40, 10_000, None)
     for n, (shape, age, is_ready, generation, observed) in enumerate(
         product(("flat", "camel", "conditions"), ages, (True, False), (0, 1, 2), (0, 1, 2))
     ):
-        moment = None if age is None else (now - timedelta(minutes=age)).isoformat()
+        updated = None if age is None else (now - timedelta(minutes=age)).isoformat()
         document = make_resource(f"{shape}-{n}", generation=generation, labels={"region": f"r{n % 3}"})
         status: Document = {}
         if shape == "conditions":
             names = (("Reconciled", "Ready")[n % 2], "Available")
             status["conditions"] = [
-                condition(name, str(is_ready), observed_generation=observed, last_updated=moment or "")
+                condition(name, str(is_ready), observed_generation=observed, last_updated=updated or "")
                 for name in names
             ]
-            if moment is None:
+            if updated is None:
                 for each in status["conditions"]:
                     each["last_updated_time"] = "0001-01-01T00:00:00Z"
         else:
@@ -85,8 +60,8 @@ def resources_of_every_shape(now: datetime) -> Iterator[Document]:
                 else ("observed_generation", "last_updated_time")
             )
             status |= {"phase": "Ready" if is_ready else "Pending", names[0]: observed}
-            if moment is not None:
-                status[names[1]] = moment
+            if updated is not None:
+                status[names[1]] = updated
         document["status"] = status
         yield document
     yield make_resource("no-status") | {"status": None}
@@ -97,26 +72,26 @@ def resources_of_every_shape(now: datetime) -> Iterator[Document]:
 
 @pytest.mark.parametrize("shape", [PageShape.NUMBERED, PageShape.CURSOR])
 async def test_run_without_pacing_publishes_what_explain_lists(
-    tmp_path: Path, inbox: Inbox, shape: PageShape
+    server: FleetServer, inbox: Inbox, broker: dict[str, str], shape: PageShape, tmp_path: Path
 ) -> None:
-    async with FleetServer(shape=shape) as server:
-        server.put(*resources_of_every_shape(datetime.now(UTC)))
-        settings: dict[str, object] = {
-            "resource_type": "clusters",
-            "poll_interval": "10m",
-            "max_age_not_ready": "10m",
-            "max_age_ready": "30m",
-            "republish_interval": "0s",
-            "hyperfleet_api": {"endpoint": server.url, "page_size": 50},
-            "message_data": {"id": ".id", "kind": ".kind", "region": ".metadata.labels.region"},
-        }
-        explanation = await answer("explain", "--config", write(tmp_path / "sentinel.yaml", settings))
-        due = {row["id"]: row["data"] for row in explanation["resources"] if row["decision"] == "publish"}
+    server.shape = shape
+    server.put(*resources_of_every_shape(datetime.now(UTC)))
+    settings: dict[str, object] = {
+        "resource_type": "clusters",
+        "poll_interval": "10m",
+        "max_age_not_ready": "10m",
+        "max_age_ready": "30m",
+        "republish_interval": "0s",
+        "hyperfleet_api": {"endpoint": server.url, "page_size": 50},
+        "message_data": {"id": ".id", "kind": ".kind", "region": ".metadata.labels.region"},
+    }
+    config = write_config(tmp_path / "sentinel.yaml", settings)
 
-        environ = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": inbox.url, "BROKER_EXCHANGE": inbox.exchange}
-        async with SentinelProcess(tmp_path, settings, environ=environ) as service:
-            events = await inbox.events(len(due))
-            cycle = await service.until_event("cycle.done")
+    explanation = await run_json("explain", "--config", config)
+    due = {row["id"]: row["data"] for row in explanation["resources"] if row["decision"] == "publish"}
+    async with SentinelProcess(tmp_path, config, environ=broker) as service:
+        events = await inbox.events(len(due))
+        cycle = await service.until_event("cycle.done")
 
     assert {event["subject"]: event["data"] for event in events} == due
     assert len(events) == len(due) == explanation["summary"]["publish"] == cycle["published"]
@@ -127,7 +102,7 @@ async def test_run_without_pacing_publishes_what_explain_lists(
 
 
 async def test_explain_needs_no_broker_and_loads_neither_its_library_nor_rich(
-    tmp_path: Path,
+    server: FleetServer, tmp_path: Path
 ) -> None:
     script = (
         "import sys\n"
@@ -137,46 +112,40 @@ async def test_explain_needs_no_broker_and_loads_neither_its_library_nor_rich(
         "except SystemExit as end:\n"
         "    sys.stderr.write(f'{end.code:d} ' + repr({'aio_pika', 'rich', 'opentelemetry'} & set(sys.modules)))\n"
     )
-    async with FleetServer() as server:
-        settings: dict[str, object] = {"resource_type": "clusters", "hyperfleet_api": {"endpoint": server.url}}
-        config = write(tmp_path / "sentinel.yaml", settings)
+    settings: dict[str, object] = {"resource_type": "clusters", "hyperfleet_api": {"endpoint": server.url}}
+    config = write_config(tmp_path / "sentinel.yaml", settings)
 
-        _, _, errors = await sentinel("explain", "--config", config, program=("-c", script))
+    completed = await run_command("explain", "--config", config, program=("-c", script))
 
-    assert errors == b"0 set()"
+    assert completed.stderr == "0 set()"
 
 
-async def test_a_closed_pipe_ends_explain_quietly(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        server.put_many(2_000)
-        settings: dict[str, object] = {
-            "resource_type": "clusters",
-            "hyperfleet_api": {"endpoint": server.url, "page_size": 1000},
-        }
-        config = write(tmp_path / "sentinel.yaml", settings)
-        ours, theirs = os.pipe()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "sentinel.cli",
-            "explain",
-            "--config",
-            config,
-            stdout=theirs,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        os.close(theirs)
-        async with asyncio.timeout(TIMEOUT):
-            with os.fdopen(ours, "rb") as head:
-                first = await asyncio.to_thread(head.readline)
-            _, errors = await process.communicate()
+async def test_a_closed_pipe_ends_explain_quietly(server: FleetServer, tmp_path: Path) -> None:
+    server.put_many(2_000)
+    settings: dict[str, object] = {
+        "resource_type": "clusters",
+        "hyperfleet_api": {"endpoint": server.url, "page_size": 1000},
+    }
+    config = write_config(tmp_path / "sentinel.yaml", settings)
+    read_end, write_end = os.pipe()
+
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sentinel.cli", "explain", "--config", config),
+        stdout=write_end,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(write_end)
+    async with asyncio.timeout(TIMEOUT):
+        with os.fdopen(read_end, "rb") as output:
+            first = await asyncio.to_thread(output.readline)
+        _, errors = await process.communicate()
 
     assert first.startswith(b"ID ")
     assert b"Traceback" not in errors
     assert process.returncode == 1
 
 
-async def test_coverage_finds_the_known_gaps_of_five_configurations(tmp_path: Path) -> None:
+async def test_coverage_finds_the_known_gaps_of_five_configurations(server: FleetServer, tmp_path: Path) -> None:
     regions = ("us-east", "us-west", "eu-west", "eu-north", "asia")
     fleet = [
         make_resource(f"cls-{n:05}", labels={"region": regions[n % 5] if n % 100 else "moon", "tier": f"t{n % 3}"})
@@ -186,49 +155,52 @@ async def test_coverage_finds_the_known_gaps_of_five_configurations(tmp_path: Pa
         msgspec.json.encode({"page": n + 1, "size": 500, "total": 10_000, "items": fleet[500 * n : 500 * n + 500]})
         for n in range(20)
     ]
-    async with FleetServer(script=lambda request: FakeResponse(body=pages[request.page - 1])) as server:
-        configs = [
-            write(
-                tmp_path / f"{region}.yaml",
-                {
-                    "resource_type": "clusters",
-                    "resource_selector": [{"label": "region", "value": region}],
-                    "hyperfleet_api": {"endpoint": server.url, "page_size": 500},
-                },
-            )
-            for region in regions
-        ]
-        found = await answer("coverage", *(f"--config={config}" for config in configs))
-        code, _, _ = await sentinel("coverage", *(f"--config={config}" for config in configs), "--fail-on=gaps")
+    server.script = lambda request: FakeResponse(body=pages[request.page - 1])
+    configs = [
+        write_config(
+            tmp_path / f"{region}.yaml",
+            {
+                "resource_type": "clusters",
+                "resource_selector": [{"label": "region", "value": region}],
+                "hyperfleet_api": {"endpoint": server.url, "page_size": 500},
+            },
+        )
+        for region in regions
+    ]
 
-    assert found["total"] == 10_000
-    assert found["gaps"] == [f"cls-{n:05}" for n in range(0, 10_000, 100)]
-    assert found["overlaps"] == []
-    assert [each["matched"] for each in found["configs"]] == [1_900, 2_000, 2_000, 2_000, 2_000]
-    assert [each["resource_selector"] for each in found["suggestions"]] == [[{"label": "region", "value": "moon"}]]
-    assert code == 1
+    coverage = await run_json("coverage", *(f"--config={config}" for config in configs))
+    failed = await run_command("coverage", *(f"--config={config}" for config in configs), "--fail-on=gaps")
+
+    assert coverage["total"] == 10_000
+    assert coverage["gaps"] == [f"cls-{n:05}" for n in range(0, 10_000, 100)]
+    assert coverage["overlaps"] == []
+    assert [each["matched"] for each in coverage["configs"]] == [1_900, 2_000, 2_000, 2_000, 2_000]
+    selectors = [suggestion["resource_selector"] for suggestion in coverage["suggestions"]]
+    assert selectors == [[{"label": "region", "value": "moon"}]]
+    assert failed.code == 1
     assert len(server.received) == 2 * 20
 
 
-async def test_a_forecast_counts_the_requests_that_run_makes(tmp_path: Path, inbox: Inbox) -> None:
-    async with FleetServer() as server:
-        server.put(*(make_resource(f"cls-{n}", last_updated=datetime.now(UTC)) for n in range(95)))
-        settings: dict[str, object] = {
-            "resource_type": "clusters",
-            "poll_interval": "500ms",
-            "hyperfleet_api": {"endpoint": server.url, "page_size": 10},
-        }
-        expected = await answer("forecast", "--over=1m", "--config", write(tmp_path / "sentinel.yaml", settings))
-        before = len(server.received)
+async def test_a_forecast_counts_the_requests_that_run_makes(
+    server: FleetServer, broker: dict[str, str], tmp_path: Path
+) -> None:
+    server.put(*(make_resource(f"cls-{n}", last_updated=datetime.now(UTC)) for n in range(95)))
+    settings: dict[str, object] = {
+        "resource_type": "clusters",
+        "poll_interval": "500ms",
+        "hyperfleet_api": {"endpoint": server.url, "page_size": 10},
+    }
+    config = write_config(tmp_path / "sentinel.yaml", settings)
 
-        environ = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": inbox.url, "BROKER_EXCHANGE": inbox.exchange}
-        async with SentinelProcess(tmp_path, settings, environ=environ) as service:
-            for _ in range(3):
-                await service.until_event("cycle.done", since=len(service.lines))
-            await service.stop()
-            cycles = sum(line.get("event") in ("cycle.done", "cycle.broken_off") for line in service.lines)
-        requests = len(server.received) - before
+    forecast = await run_json("forecast", "--over=1m", "--config", config)
+    before = len(server.received)
+    async with SentinelProcess(tmp_path, config, environ=broker) as service:
+        for _ in range(3):
+            await service.until_event("cycle.done", since=len(service.lines))
+        await service.stop()
+        cycles = sum(line.get("event") in ("cycle.done", "cycle.broken_off") for line in service.lines)
+    requests = len(server.received) - before
 
-    assert expected["fleet"] == {"resources": 95, "ready": 95, "not_ready": 0, "malformed": 0}
-    seconds = max(0.5, expected["now"]["cycle_seconds"])
-    assert expected["now"]["api_requests_per_second"] * seconds == pytest.approx(requests / cycles, rel=0.2)
+    assert forecast["fleet"] == {"resources": 95, "ready": 95, "not_ready": 0, "malformed": 0}
+    seconds = max(0.5, forecast["now"]["cycle_seconds"])
+    assert forecast["now"]["api_requests_per_second"] * seconds == pytest.approx(requests / cycles, rel=0.2)

@@ -1,8 +1,8 @@
-"""The tutorial that leads to a healed cluster, followed to the letter.
+"""The tutorial, run as its page says.
 
-Its commands run as they stand on the page, each in the terminal it is for, from the checkout. What differs from a
-reader's machine is said by the environment alone: the home folder is the test's own, the port is a free one (and
-read as 8080 where it is shown), and `make` only says what it would install.
+The commands run unchanged from the checkout, each in its terminal. Only the environment differs from that of a
+reader: the home folder belongs to the test, the port is a free one (output is compared as if it were 8080), and
+`make` only prints what it would install.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import tutorial_page
-from tests.e2e.tutorial_page import Unclear, is_shown
-from tests.e2e.tutorial_terminal import Reader, Terminal
+from tests.e2e.tutorial_page import InvalidPage, is_expected
+from tests.e2e.tutorial_terminal import Terminal, TutorialRunner
 from tools.services.server import free_port
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = CHECKOUT / "docs" / "tutorial" / "first-cluster.md"
 
 
-def environ_of_a_reader(home: Path, *, port: int = 8080) -> dict[str, str]:
-    """Of somebody who has never used this: nothing of ours is on the path."""
+def clean_environ(home: Path, *, port: int) -> dict[str, str]:
+    """Return the environment of a new user: no command of the checkout is on the path."""
     path = [each for each in os.environ["PATH"].split(":") if not Path(each).is_relative_to(CHECKOUT)]
     return {
         "PATH": ":".join(path),
@@ -36,21 +36,21 @@ def environ_of_a_reader(home: Path, *, port: int = 8080) -> dict[str, str]:
     }
 
 
-async def follow(page: str, home: Path, *, port: int = 8080) -> None:
-    environ = environ_of_a_reader(home, port=port)
+async def run_page(page: str, home: Path, *, port: int = 8080) -> None:
+    environ = clean_environ(home, port=port)
     async with (
-        Terminal(folder=CHECKOUT, environ=environ, memory=home / ".first") as first,
-        Terminal(folder=CHECKOUT, environ=environ, memory=home / ".second") as second,
+        Terminal(folder=CHECKOUT, environ=environ, environ_file=home / ".first") as first,
+        Terminal(folder=CHECKOUT, environ=environ, environ_file=home / ".second") as second,
     ):
-        reader = Reader(
+        runner = TutorialRunner(
             {"first": first, "second": second},
-            as_printed=lambda line: line.replace(f"127.0.0.1:{port}", "127.0.0.1:8080"),
+            rewrite=lambda line: line.replace(f"127.0.0.1:{port}", "127.0.0.1:8080"),
         )
-        await reader.follow(tutorial_page.read(page))
+        await runner.run(tutorial_page.parse(page))
 
 
 async def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -> None:
-    await follow(PAGE.read_text(), tmp_path, port=free_port())
+    await run_page(PAGE.read_text(), tmp_path, port=free_port())
 
     assert not (tmp_path / "first-cluster").exists()
 
@@ -68,40 +68,38 @@ def test_the_tutorial_is_linked_and_its_links_are_valid() -> None:
     "page",
     [
         pytest.param("    sentinel up", id="indented code"),
-        pytest.param("~~~\nsentinel up\n~~~", id="another sort of fence"),
+        pytest.param("~~~\nsentinel up\n~~~", id="another fence"),
         pytest.param("<pre>sentinel up</pre>", id="HTML"),
-        pytest.param("```\nsentinel up\n```", id="a block that says nothing"),
+        pytest.param("```\nsentinel up\n```", id="a block without a language"),
         pytest.param("```console\n$ sentinel up\n```", id="no terminal"),
         pytest.param("```console third\n$ sentinel up\n```", id="an unknown terminal"),
-        pytest.param("Run this:\n```sh\nsentinel up\n```", id="neither a file nor a terminal"),
+        pytest.param("Run this:\n```sh\nsentinel up\n```", id="neither file nor terminal"),
         pytest.param("Now `sentinel.sh`:\n```sh\nsentinel up\n```", id="a script"),
         pytest.param("```console first\n$ sentinel up", id="no end"),
         pytest.param("Try `.venv/bin/sentinel up --demo`, too.", id="in a sentence"),
     ],
 )
 def test_a_command_that_would_not_run_is_refused(page: str) -> None:
-    with pytest.raises(Unclear, match=r"^line [12]: expected"):
-        tutorial_page.read(page)
+    with pytest.raises(InvalidPage, match=r"^line [12]: expected"):
+        tutorial_page.parse(page)
 
 
 @pytest.mark.parametrize(
-    ("page", "objection"),
+    ("page", "problem"),
     [
-        pytest.param("$ echo one\ntwo", "line 3: echo one: it shows something else", id="something else"),
-        pytest.param("$ echo one; echo two\none", "shows something else", id="more"),
-        pytest.param("$ echo one\none\ntwo", "shows something else", id="less"),
-        pytest.param("$ echo one; exit 3\none", "line 3: .*: it fails", id="a failure"),
-        pytest.param("one\n$ echo one", "line 3: : it shows something else", id="nothing"),
+        pytest.param("$ echo one\ntwo", "line 3: echo one: unexpected output", id="other output"),
+        pytest.param("$ echo one; echo two\none", "unexpected output", id="more output"),
+        pytest.param("$ echo one\none\ntwo", "unexpected output", id="less output"),
+        pytest.param("$ echo one; exit 3\none", "line 3: .*: the command failed", id="a failure"),
+        pytest.param("one\n$ echo one", "line 3: : unexpected output", id="no command"),
     ],
 )
-async def test_a_wrong_page_fails_with_its_line(page: str, objection: str, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=objection):
-        await follow(f"\n```console second\n{page}\n```\n", tmp_path)
+async def test_a_wrong_page_fails_with_its_line(page: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        await run_page(f"\n```console second\n{page}\n```\n", tmp_path)
 
 
-async def test_a_terminal_keeps_files_folder_and_variables(
-    tmp_path: Path,
-) -> None:
+async def test_a_terminal_keeps_files_folder_and_variables(tmp_path: Path) -> None:
     page = """
 ```console second
 $ cd && export NUMBER=7
@@ -123,11 +121,11 @@ $ echo "${NUMBER-unknown}"
 unknown
 ```
 """
-    await follow(page, tmp_path)
+    await run_page(page, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("promised", "shown", "holds"),
+    ("expected", "shown", "matches"),
     [
         (["a", "b"], ["a", "", "b  "], True),
         (["READY  AGE"], ["READY   AGE"], True),
@@ -144,12 +142,12 @@ unknown
     ],
 )
 def test_output_is_compared_by_line_except_for_ellipses(
-    promised: list[str], shown: list[str], holds: bool
+    expected: list[str], shown: list[str], matches: bool
 ) -> None:
-    assert is_shown(promised, shown) is holds
+    assert is_expected(expected, shown) is matches
 
 
 def test_a_running_command_may_show_more_but_not_less() -> None:
-    assert is_shown(["a", "…", "c"], ["a", "c", "d"], so_far=True)
-    assert not is_shown(["a", "…", "c"], ["a", "b"], so_far=True)
-    assert not is_shown(["b"], ["a", "b"], so_far=True)
+    assert is_expected(["a", "…", "c"], ["a", "c", "d"], is_partial=True)
+    assert not is_expected(["a", "…", "c"], ["a", "b"], is_partial=True)
+    assert not is_expected(["b"], ["a", "b"], is_partial=True)

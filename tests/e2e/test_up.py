@@ -1,4 +1,4 @@
-"""The whole loop in one command, as a process: nothing but `sentinel up`, and somebody who uses its API."""
+"""`sentinel up` as a process, used through its API and its output."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ import pytest
 from tests.support.brokers.pubsub import PROJECT, emulator_host
 from tests.support.brokers.rabbitmq import unique
 from tests.support.fleet.http_client import FleetHttp
+from tests.support.processes.service import run_command
 from tests.support.processes.up import (
-    PROMPT,
+    FAST_SETTINGS,
     UpProcess,
-    client,
     get,
     until,
-    until_gone,
     until_ready,
     write_adapter,
     write_kinds,
 )
 
-REPORTER = """
+ADAPTER_MODULE = """
 from sentinel.adapter import Adapter, Done
 
 adapter = Adapter("{name}")
 
 @adapter.task(kinds={kinds})
-async def look(resource, context):
-    return Done("seen by {name} of {whom}")
+async def reconcile(resource, context):
+    return Done("seen by {name} in {folder}")
 """
 
 
-def modes(folder: Path) -> dict[str, int]:
+def token_file_modes(folder: Path) -> dict[str, int]:
     return {
         str(file.relative_to(folder)): stat.S_IMODE(file.stat().st_mode)
         for file in folder.rglob("*")
@@ -51,6 +50,25 @@ def modes(folder: Path) -> dict[str, int]:
 def tokens_in(folder: Path) -> dict[str, bytes]:
     files = [*folder.joinpath("tokens").iterdir(), *folder.glob("admin-token")]
     return {file.name: file.read_bytes().strip() for file in files}
+
+
+def one_adapter(folder: Path, name: str) -> list[str]:
+    """Return the arguments for a fleet of clusters with a single adapter of this name.
+
+    Queues and subscriptions have the name of their adapter and outlive the process, so tests need unique names.
+    """
+    source = ADAPTER_MODULE.format(name=name, kinds=["Cluster"], folder="own")
+    adapter = write_adapter(folder / "own", "own", source)
+    kinds = write_kinds(folder, ("clusters", "Cluster", [name]))
+    return [f"--adapter={adapter}", f"--kinds-file={kinds}"]
+
+
+async def delete_from_rabbitmq(url: str, exchange: str, adapter: str) -> None:
+    """Delete the exchange, and the queues of the adapter."""
+    async with await aio_pika.connect(url) as connection, connection.channel() as channel:
+        for queue in (adapter, f"{adapter}-dead-letters"):
+            await channel.queue_delete(queue)
+        await channel.exchange_delete(exchange)
 
 
 async def test_a_cluster_becomes_ready_recovers_and_is_removed(tmp_path: Path) -> None:
@@ -69,26 +87,26 @@ async def test_a_cluster_becomes_ready_recovers_and_is_removed(tmp_path: Path) -
                 fleet,
                 f"{path}/statuses",
                 lambda reply: b"SpecRejected" in reply.content,
-                what="rejected",
+                expected="a rejected spec",
             )
-            broken = await fleet.get(path)
-            code, why = await client(url, "why", cluster["id"])
+            rejected = await fleet.get(path)
+            why = await run_command("why", cluster["id"], environ={"SENTINEL_SERVER": url})
 
             await fleet.call("PATCH", path, {"spec": {"replicas": 1}})
-            healed = await until_ready(fleet, path, generation=4)
+            recovered = await until_ready(fleet, path, generation=4)
 
             deleted = await fleet.call("DELETE", path)
-            await until_gone(fleet, path)
-        await up.until_said("Cluster is gone")
+            await fleet.until(404, path)
+        await up.until_printed("Cluster is gone")
         ended = await up.stop()
 
     adapters = {"ValidationSuccessful", "DnsSuccessful", "ProvisionSuccessful"}
     assert adapters <= {each["type"] for each in created["status"]["conditions"] if each["status"] == "True"}
     assert changed["spec"] == {"replicas": 5, "region": "us-east"}
-    assert broken["status"]["phase"] == "NotReady"
-    assert (code, b"replicas: expected a positive integer, got 0" in why) == (0, True)
-    assert b"10s" not in why  # the pulse in this process has another max age, and the API beside it knows
-    assert healed["status"]["observed_generation"] == 4
+    assert rejected["status"]["phase"] == "NotReady"
+    assert (why.code, "replicas: expected a positive integer, got 0" in why.stdout) == (0, True)
+    assert "10s" not in why.stdout  # the default max age, which the pulse in this process does not have
+    assert recovered["status"]["observed_generation"] == 4
     assert deleted.status == 202
     assert ended == 0
     assert b"failed: no machines were free" in up.stdout
@@ -97,56 +115,56 @@ async def test_a_cluster_becomes_ready_recovers_and_is_removed(tmp_path: Path) -
 
 async def test_a_restart_keeps_all_data_and_shows_no_token(tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
-    home = tmp_path / "home"
+    data_dir = tmp_path / "data"
 
-    async with UpProcess(home, f"--ready-file={ready_file}") as first:
+    async with UpProcess(data_dir, f"--ready-file={ready_file}") as first:
         url = await first.url()
         announced = msgspec.json.decode(ready_file.read_bytes())
         async with FleetHttp(url) as fleet:
-            cluster = await fleet.create("lasting", spec={"replicas": 2})
+            cluster = await fleet.create("kept", spec={"replicas": 2})
             before = await until_ready(fleet, f"clusters/{cluster['id']}")
         first_end = await first.stop()
-        was_withdrawn = not ready_file.exists()
-    tokens = tokens_in(home)
-    async with UpProcess(home) as second, FleetHttp(await second.url()) as fleet:
+        was_removed = not ready_file.exists()
+    tokens = tokens_in(data_dir)
+    async with UpProcess(data_dir) as second, FleetHttp(await second.url()) as fleet:
         after = await fleet.get(f"clusters/{cluster['id']}")
         pool = await fleet.create("pool", f"clusters/{cluster['id']}/nodepools")
         await until_ready(fleet, f"nodepools/{pool['id']}")
         second_end = await second.stop()
 
     assert announced == {"http": url, "grpc": None, "token": None}
-    assert was_withdrawn
+    assert was_removed
     assert (first_end, second_end) == (0, 0)
     assert (after["generation"], after["spec"], after["status"]["phase"]) == (1, before["spec"], "Ready")
     assert sorted(tokens) == ["adapter-dns", "adapter-provision", "adapter-validation", "pulse"]
-    assert tokens_in(home) == tokens
-    assert set(modes(home).values()) == {0o600}
+    assert tokens_in(data_dir) == tokens
+    assert set(token_file_modes(data_dir).values()) == {0o600}
     output = bytes(first.stdout + first.stderr + second.stdout + second.stderr)
     assert not [name for name, token in tokens.items() if token in output]
 
 
 async def test_own_adapters_and_kinds_join_the_loop(tmp_path: Path) -> None:
-    mine = write_adapter(tmp_path / "a", "mine", REPORTER.format(name="mine", kinds=["Gadget"], whom="a"))
-    stand_in = write_adapter(
-        tmp_path / "b", "other", REPORTER.format(name="validation", kinds=["Gadget"], whom="b")
+    added = write_adapter(tmp_path / "a", "mine", ADAPTER_MODULE.format(name="mine", kinds=["Gadget"], folder="a"))
+    replacement = write_adapter(
+        tmp_path / "b", "other", ADAPTER_MODULE.format(name="validation", kinds=["Gadget"], folder="b")
     )
     kinds = write_kinds(tmp_path, ("gadgets", "Gadget", ["mine", "dns"]))
 
     async with UpProcess(
-        tmp_path / "home", f"--adapter={mine}", f"--adapter={stand_in}", f"--kinds-file={kinds}"
+        tmp_path / "data", f"--adapter={added}", f"--adapter={replacement}", f"--kinds-file={kinds}"
     ) as up:
         async with FleetHttp(await up.url()) as fleet:
-            # A spec that the sample would reject; but the one that stands in for it does not.
+            # The sample adapter would reject this spec; its replacement accepts it.
             gadget = await fleet.create("one", "gadgets", spec={"replicas": -1})
             await until_ready(fleet, f"gadgets/{gadget['id']}")
             statuses = await fleet.get(f"gadgets/{gadget['id']}/statuses")
             unknown = await fleet.call("GET", "clusters")
         ended = await up.stop()
 
-    said = {each["adapter"]: each["conditions"][1]["message"] for each in statuses["items"]}
-    assert said["mine"] == "seen by mine of a"
-    assert said["validation"] == "seen by validation of b"
-    assert said["dns"] == "the zone is there"
+    messages = {each["adapter"]: each["conditions"][1]["message"] for each in statuses["items"]}
+    assert messages["mine"] == "seen by mine in a"
+    assert messages["validation"] == "seen by validation in b"
+    assert messages["dns"] == "the zone is there"
     assert (unknown.status, ended) == (404, 0)
 
 
@@ -180,8 +198,8 @@ async def test_loopback_needs_no_token_and_refuses_other_sites(tmp_path: Path) -
 
 
 async def test_other_addresses_need_a_token_that_is_printed_once(tmp_path: Path) -> None:
-    ready_file, home = tmp_path / "ready.json", tmp_path / "home"
-    arguments = (home, f"--ready-file={ready_file}")
+    ready_file, data_dir = tmp_path / "ready.json", tmp_path / "data"
+    arguments = (data_dir, f"--ready-file={ready_file}")
 
     async with UpProcess(*arguments, listen="0.0.0.0:0") as first:
         url = await first.url()
@@ -200,36 +218,29 @@ async def test_other_addresses_need_a_token_that_is_printed_once(tmp_path: Path)
     assert kept == token
     assert first.stdout.count(token.encode()) == 1
     assert token.encode() not in bytes(first.stderr + second.stdout + second.stderr)
-    assert (ready_mode, modes(home)["admin-token"]) == (0o600, 0o600)
+    assert (ready_mode, token_file_modes(data_dir)["admin-token"]) == (0o600, 0o600)
 
 
 async def test_a_failed_part_shows_in_readiness_and_is_rebuilt(rabbitmq_url: str, tmp_path: Path) -> None:
-    name = unique("adapter")
-    own = write_adapter(tmp_path / "own", "own", REPORTER.format(name=name, kinds=["Cluster"], whom="us"))
-    kinds = write_kinds(tmp_path, ("clusters", "Cluster", [name]))
-    exchange = unique("exchange")
-    connection = await aio_pika.connect(rabbitmq_url)
-    async with connection, connection.channel() as channel:
-        # Somebody else's queue has the name already, and is of another sort: a person has to mend that.
-        taken = await channel.declare_queue(name, durable=False, auto_delete=False)
+    name, exchange = unique("adapter"), unique("exchange")
+    async with await aio_pika.connect(rabbitmq_url) as connection, connection.channel() as channel:
+        # The adapter cannot declare its queue while one of the same name has other properties.
+        conflicting = await channel.declare_queue(name, durable=False, auto_delete=False)
         async with UpProcess(
-            tmp_path / "home",
-            f"--adapter={own}",
-            f"--kinds-file={kinds}",
+            tmp_path / "data",
+            *one_adapter(tmp_path, name),
             f"--broker-url={rabbitmq_url}",
             environ={"BROKER_EXCHANGE": exchange},
         ) as up:
             await up.until_event("part.failed", name=f"adapter {name}")
             status, body = await get(f"{await up.address()}/readyz")
-            await taken.delete()
+            await conflicting.delete()
 
             async with FleetHttp(await up.url()) as fleet:
-                cluster = await fleet.create("patient")
+                cluster = await fleet.create("one")
                 await until_ready(fleet, f"clusters/{cluster['id']}")
             ended = await up.stop()
-        for queue in (name, f"{name}-dead-letters"):
-            await channel.queue_delete(queue)
-        await channel.exchange_delete(exchange)
+    await delete_from_rabbitmq(rabbitmq_url, exchange, name)
 
     checks = msgspec.json.decode(body)["checks"]
     assert status == 503
@@ -242,68 +253,59 @@ async def test_a_failed_part_shows_in_readiness_and_is_rebuilt(rabbitmq_url: str
 async def test_another_broker_and_database_work_as_well(
     broker: str, request: pytest.FixtureRequest, fresh_postgresql_database: str, tmp_path: Path
 ) -> None:
-    exchange = unique("exchange")
+    name, exchange = unique("adapter"), unique("exchange")
     environ = {"BROKER_EXCHANGE": exchange}
     if broker == "rabbitmq":
         url = str(request.getfixturevalue("rabbitmq_url"))
     else:
         environ = {"PUBSUB_EMULATOR_HOST": emulator_host()}
         url = f"pubsub://{PROJECT}/{unique('topic')}"
-    # Names of its own, because queues and subscriptions outlive the process.
-    name = unique("adapter")
-    own = write_adapter(tmp_path / "own", "own", REPORTER.format(name=name, kinds=["Cluster"], whom="us"))
-    kinds = write_kinds(tmp_path, ("clusters", "Cluster", [name]))
 
     async with UpProcess(
-        tmp_path / "home",
-        f"--adapter={own}",
-        f"--kinds-file={kinds}",
+        tmp_path / "data",
+        *one_adapter(tmp_path, name),
         f"--broker-url={url}",
         f"--database-url={fresh_postgresql_database}",
         environ=environ,
     ) as up:
         async with FleetHttp(await up.url()) as fleet:
-            cluster = await fleet.create("elsewhere")
+            cluster = await fleet.create("one")
             await until_ready(fleet, f"clusters/{cluster['id']}")
         ended = await up.stop()
     if broker == "rabbitmq":
-        connection = await aio_pika.connect(url)
-        async with connection, connection.channel() as channel:
-            for queue in (name, f"{name}-dead-letters"):
-                await channel.queue_delete(queue)
-            await channel.exchange_delete(exchange)
+        await delete_from_rabbitmq(url, exchange, name)
 
     assert ended == 0
-    assert not (tmp_path / "home" / "fleet.db").exists()
+    assert not (tmp_path / "data" / "fleet.db").exists()
 
 
 async def test_a_second_process_on_the_same_data_is_refused(tmp_path: Path) -> None:
-    home, ready_file = tmp_path / "home", tmp_path / "ready.json"
-    async with UpProcess(home, f"--ready-file={ready_file}") as first:
+    data_dir, ready_file = tmp_path / "data", tmp_path / "ready.json"
+    async with UpProcess(data_dir, f"--ready-file={ready_file}") as first:
         await first.url()
-        announced = ready_file.read_bytes()
+        before = ready_file.read_bytes()
 
         async with UpProcess(
-            home, f"--ready-file={ready_file}", f"--database-url=sqlite:///{tmp_path}/x"
+            data_dir, f"--ready-file={ready_file}", f"--database-url=sqlite:///{tmp_path}/x"
         ) as second:
-            refused = await second.exit_code()
+            same_directory = await second.exit_code()
         async with UpProcess(
-            tmp_path / "other", f"--ready-file={ready_file}", f"--database-url=sqlite:///{home}/fleet.db"
+            tmp_path / "other", f"--ready-file={ready_file}", f"--database-url=sqlite:///{data_dir}/fleet.db"
         ) as third:
-            refused_too = await third.exit_code()
-        still = ready_file.read_bytes()
+            same_database = await third.exit_code()
+        after = ready_file.read_bytes()
         ended = await first.stop()
 
-    assert (refused, refused_too, ended) == (2, 2, 0)
+    assert (same_directory, same_database, ended) == (2, 2, 0)
     assert b"is in use" in second.stderr
     assert b"is in use" in third.stderr
     assert b"Traceback" not in second.stderr + third.stderr
-    assert still == announced
+    assert after == before
 
 
 async def test_closing_the_terminal_ends_it_like_a_signal(tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
-    async with UpProcess(tmp_path / "home", f"--ready-file={ready_file}") as up:
+    async with UpProcess(tmp_path / "data", f"--ready-file={ready_file}") as up:
         await up.url()
 
         ended = await up.stop(signal.SIGHUP)
@@ -311,25 +313,25 @@ async def test_closing_the_terminal_ends_it_like_a_signal(tmp_path: Path) -> Non
     assert (ended, ready_file.exists()) == (0, False)
 
 
-@pytest.mark.parametrize("output", ["a reader that does not read", "a disk that is full"])
+@pytest.mark.parametrize("output", ["a full pipe", "a full disk"])
 async def test_the_loop_survives_a_stuck_or_closed_output(output: str, tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     full = os.open("/dev/full", os.O_WRONLY)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sentinel.cli", "up", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'home'}"),
+        *(sys.executable, "-m", "sentinel.cli", "up", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'data'}"),
         f"--ready-file={ready_file}",
-        stdout=full if output == "a disk that is full" else writing,
+        stdout=full if output == "a full disk" else writing,
         stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **PROMPT, "PYTHONIOENCODING": "ascii"},
+        env={**os.environ, **FAST_SETTINGS, "PYTHONIOENCODING": "ascii"},
     )
     async with asyncio.timeout(60):
         while not ready_file.exists():  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.05)
         async with FleetHttp(msgspec.json.decode(ready_file.read_bytes())["http"]) as fleet:
-            made = [await fleet.create(f"zwölf-{number}") for number in range(12)]
-            for cluster in made:
+            created = [await fleet.create(f"zwölf-{number}") for number in range(12)]
+            for cluster in created:
                 await until_ready(fleet, f"clusters/{cluster['id']}")
 
         process.terminate()
@@ -343,24 +345,24 @@ async def test_the_loop_survives_a_stuck_or_closed_output(output: str, tmp_path:
 
 async def test_a_demo_creates_a_fleet_and_continues_after_a_restart(tmp_path: Path) -> None:
     async with UpProcess(tmp_path, "--demo") as first:
-        await first.until_said("(fjord-pool): asks for a NodePool")
+        await first.until_printed("(fjord-pool): creates a NodePool")
         async with FleetHttp(await first.url()) as fleet:
-            made = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
-            await until_ready(fleet, f"clusters/{made['amber']}")
+            created = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
+            await until_ready(fleet, f"clusters/{created['amber']}")
         first_end = await first.stop()
     async with UpProcess(tmp_path, "--demo") as second, FleetHttp(await second.url()) as fleet:
         kept = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
         second_end = await second.stop()
 
-    assert set(made) == {"amber", "birch", "cedar", "delta", "ember", "fjord"}
-    assert made.items() <= kept.items()
+    assert set(created) == {"amber", "birch", "cedar", "delta", "ember", "fjord"}
+    assert created.items() <= kept.items()
     assert (first_end, second_end) == (0, 0)
 
 
 async def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
-    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    async with taken:
-        port = taken.sockets[0].getsockname()[1]
+    listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
 
         async with UpProcess(tmp_path, listen=f"127.0.0.1:{port}") as up:
             code = await up.exit_code()

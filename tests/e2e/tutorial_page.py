@@ -1,16 +1,16 @@
-"""A tutorial as what its reader does, read from the page itself.
+"""Parse a tutorial page into the steps of its reader.
 
-The page is the only place where its commands stand, so a test can neither skip one nor run another:
+The commands are only on the page, so a test can neither skip one nor run another:
 
-- A `console` block says in which terminal: `first`, `second` or `both`. A line with `$ ` is typed there, the lines
-  below it are what the reader is promised to see, and `^C` is pressed once that is there. Lines without a command
-  above them are what the terminal shows by then.
-- A block of `python`, `yaml` and so on is a file; the sentence before it ends with the file's name, as in
+- A `console` block names its terminal: `first`, `second` or `both`. A line with `$ ` is a command, and the lines
+  below it are the expected output. `^C` is pressed after that output. Lines without a command above them are what
+  the terminal shows at that time.
+- A block of `python`, `yaml` and so on is a file. The sentence before it ends with the file's name, as in
   "put this into `kinds.yaml`:".
-- In what is shown, `…` is anything, and a line of it any lines. How wide columns are does not matter.
+- In expected output, `…` matches any text, and a line with only `…` any lines. Column widths do not matter.
 
-What else could hold a command is refused: blocks of other sorts, indented code, and commands within a sentence
-that are not typed somewhere on the page.
+Everything else that could contain a command is rejected: other blocks, indented code, and commands in a sentence
+that no console block contains.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-ANYTHING = "…"
+ELLIPSIS = "…"
 INTERRUPT = "^C"
 
 _FENCE = re.compile(r"```(?P<info>.*)")
@@ -28,18 +28,18 @@ _FILE_NAME = re.compile(r"`(?P<name>[^`]+)`:$")
 _INLINE = re.compile(r"`(?P<code>[^`]+)`")
 _LINK = re.compile(r"\]\((?P<target>[^)#:]+)\)")
 _FILES = ("json", "python", "text", "yaml")
-"""Languages of files. A shell's is not among them: who shows commands means them to be typed."""
+"""Languages of files. Not those of shells: commands belong in a console block, which the test runs."""
 _TERMINALS = {"first": ("first",), "second": ("second",), "both": ("first", "second")}
 _PROMPT = "$ "
 _COMMAND = re.compile(r"(.*[ /])?(sentinel|make) .+")
 
 
-class Unclear(Exception):
-    """The page has something that no test would run."""
+class InvalidPage(Exception):
+    """The page contains something that no test would run."""
 
 
 class File(msgspec.Struct, frozen=True):
-    """Something to write, in the folder of the second terminal."""
+    """A file to write into the folder of the second terminal."""
 
     line: int
     name: str
@@ -47,23 +47,23 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """Something to do at a terminal: what to type, what is to be seen then, and whether to end it by Ctrl-C."""
+    """An action at a terminal: a command, its expected output, and whether Ctrl-C ends it."""
 
     line: int
     terminal: str
     command: str
-    """Empty where the reader only looks."""
-    shown: tuple[str, ...]
+    """Empty if the reader only looks at the terminal."""
+    expected: tuple[str, ...]
     is_interrupted: bool
 
     @property
-    def stays(self) -> bool:
-        """Whether the command goes on while the reader does other things."""
+    def is_background(self) -> bool:
+        """Whether the command keeps running during the next steps."""
         return not self.is_interrupted and self.command.startswith("sentinel up")
 
     @property
-    def is_question(self) -> bool:
-        """Whether it changes nothing, so that who does not see yet what is promised asks again."""
+    def is_query(self) -> bool:
+        """Whether the command changes nothing, so that it can be repeated until it prints the expected output."""
         return not self.is_interrupted and self.command.startswith(("sentinel get ", "sentinel why "))
 
 
@@ -73,41 +73,41 @@ Step = File | Action
 class _Block(msgspec.Struct, frozen=True):
     line: int
     info: str
-    lead: str
-    """The line of text before it."""
+    preceding: str
+    """The line of text before the block."""
     content: tuple[str, ...]
 
 
-def read(page: str) -> list[Step]:
-    """What the page has its reader do, in order; raises `Unclear`."""
+def parse(page: str) -> list[Step]:
+    """Return the steps of a page in order. Raise `InvalidPage`."""
     text, blocks = _split(page)
     steps = [step for block in blocks for step in _steps(block)]
-    typed = [step.command for step in steps if isinstance(step, Action) and step.command]
+    commands = [step.command for step in steps if isinstance(step, Action) and step.command]
     for number, line in text:
         if line.startswith(("    ", "\t", "~~~", "<")):
-            raise Unclear(f'line {number}: expected text, or a block with ```, got "{line}"')
+            raise InvalidPage(f'line {number}: expected text, or a block with ```, got "{line}"')
         for found in _INLINE.finditer(line):
             code = found["code"]
-            if _COMMAND.fullmatch(code) and not _begins_any(code, typed):
-                raise Unclear(f"line {number}: expected a command that is typed on the page, got `{code}`")
+            if _COMMAND.fullmatch(code) and not _begins_any(code, commands):
+                raise InvalidPage(f"line {number}: expected a command of a console block, got `{code}`")
     return steps
 
 
 def links(page: str) -> list[str]:
-    """The files that the page refers to."""
+    """Return the files that a page links to."""
     return [found["target"] for found in _LINK.finditer(page)]
 
 
-def picture(lines: Sequence[str]) -> list[str]:
-    """Lines as they are compared: without padding, and without those that are empty."""
+def normalize(lines: Sequence[str]) -> list[str]:
+    """Return lines for comparison: without padding and empty lines."""
     return [" ".join(line.split()) for line in lines if line.strip()]
 
 
-def is_shown(promised: Sequence[str], lines: Sequence[str], *, so_far: bool = False) -> bool:
-    """Whether lines are what was promised; `so_far` leaves open how they go on."""
-    groups = [_patterns(group) for group in _grouped(picture(promised))]
-    actual = picture(lines)
-    if so_far:
+def is_expected(expected: Sequence[str], lines: Sequence[str], *, is_partial: bool = False) -> bool:
+    """Return whether lines match the expected output. If `is_partial`, more lines may follow."""
+    groups = [_patterns(group) for group in _split_at_ellipses(normalize(expected))]
+    actual = normalize(lines)
+    if is_partial:
         groups.append([])
     first, *others = groups
     if not _matches(first, actual[: len(first)]):
@@ -117,9 +117,9 @@ def is_shown(promised: Sequence[str], lines: Sequence[str], *, so_far: bool = Fa
     *middle, last = others
     position, end = len(first), len(actual) - len(last)
     for group in middle:
-        # The earliest place is never a worse choice than a later one, as it leaves the most to the rest.
-        places = range(position, end - len(group) + 1)
-        found = next((place for place in places if _matches(group, actual[place : place + len(group)])), None)
+        # Take the earliest match: it leaves the most lines for the groups that follow.
+        starts = range(position, end - len(group) + 1)
+        found = next((start for start in starts if _matches(group, actual[start : start + len(group)])), None)
         if found is None:
             return False
         position = found + len(group)
@@ -127,7 +127,7 @@ def is_shown(promised: Sequence[str], lines: Sequence[str], *, so_far: bool = Fa
 
 
 def _split(page: str) -> tuple[list[tuple[int, str]], list[_Block]]:
-    """The text with the numbers of its lines, and the blocks."""
+    """Return the text as numbered lines, and the blocks."""
     text: list[tuple[int, str]] = []
     blocks: list[_Block] = []
     opened: tuple[int, str] | None = None
@@ -142,30 +142,30 @@ def _split(page: str) -> tuple[list[tuple[int, str]], list[_Block]]:
         elif opened is None:
             opened, content = (number, fence["info"].strip()), []
         else:
-            lead = next((before for _, before in reversed(text) if before.strip()), "")
-            blocks.append(_Block(*opened, lead, tuple(content)))
+            preceding = next((before for _, before in reversed(text) if before.strip()), "")
+            blocks.append(_Block(*opened, preceding, tuple(content)))
             opened = None
     if opened is not None:
-        raise Unclear(f"line {opened[0]}: expected a block with an end, got none")
+        raise InvalidPage(f"line {opened[0]}: expected a block that ends, got none")
     return text, blocks
 
 
 def _steps(block: _Block) -> Iterator[Step]:
     language, _, terminal = block.info.partition(" ")
     if language != "console":
-        named = _FILE_NAME.search(block.lead)
+        named = _FILE_NAME.search(block.preceding)
         if named is None or block.info not in _FILES:
-            raise Unclear(f'line {block.line}: expected a terminal, or a file with its name, got "{block.info}"')
+            raise InvalidPage(f'line {block.line}: expected a terminal or a file name, got "{block.info}"')
         yield File(block.line, named["name"], "".join(f"{line}\n" for line in block.content))
         return
     if terminal not in _TERMINALS:
-        raise Unclear(f'line {block.line}: expected console {"|".join(_TERMINALS)}, got "{block.info}"')
+        raise InvalidPage(f'line {block.line}: expected console {"|".join(_TERMINALS)}, got "{block.info}"')
     for each in _TERMINALS[terminal]:
         yield from _actions(block, each)
 
 
 def _actions(block: _Block, terminal: str) -> Iterator[Action]:
-    """What is done at one terminal: each action begins with a command, and ends at the next one or at a Ctrl-C."""
+    """Yield the actions at one terminal. An action ends before the next command or after Ctrl-C."""
     numbered = list(enumerate(block.content, block.line + 1))
     starts = [
         index
@@ -176,19 +176,19 @@ def _actions(block: _Block, terminal: str) -> Iterator[Action]:
         lines = [line for _, line in numbered[start:end]]
         command = lines.pop(0).removeprefix(_PROMPT) if lines[0].startswith(_PROMPT) else ""
         is_interrupted = lines[-1:] == [INTERRUPT]
-        shown = tuple(lines[:-1] if is_interrupted else lines)
-        yield Action(numbered[start][0], terminal, command, shown, is_interrupted)
+        expected = tuple(lines[:-1] if is_interrupted else lines)
+        yield Action(numbered[start][0], terminal, command, expected, is_interrupted)
 
 
 def _begins_any(code: str, commands: Sequence[str]) -> bool:
     return any(command == code or command.startswith(f"{code} ") for command in commands)
 
 
-def _grouped(lines: Sequence[str]) -> list[list[str]]:
-    """Lines that follow each other, between those that stand for any number of them."""
+def _split_at_ellipses(lines: Sequence[str]) -> list[list[str]]:
+    """Return the runs of consecutive lines between the lines that match any lines."""
     groups: list[list[str]] = [[]]
     for line in lines:
-        if line == ANYTHING:
+        if line == ELLIPSIS:
             groups.append([])
         else:
             groups[-1].append(line)
@@ -196,7 +196,7 @@ def _grouped(lines: Sequence[str]) -> list[list[str]]:
 
 
 def _patterns(lines: Sequence[str]) -> list[re.Pattern[str]]:
-    return [re.compile(".*".join(map(re.escape, line.split(ANYTHING)))) for line in lines]
+    return [re.compile(".*".join(map(re.escape, line.split(ELLIPSIS)))) for line in lines]
 
 
 def _matches(patterns: Sequence[re.Pattern[str]], lines: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Services as users run them: processes of their own, watched through their logs, probes and metrics."""
+"""Commands as processes, observed through their output, logs, probes and metrics."""
 
 from __future__ import annotations
 
@@ -17,31 +17,41 @@ from prometheus_client.parser import text_string_to_metric_families
 
 Line = dict[str, Any]
 
-_INHERITED = ("PATH", "HOME", "LANG", "PYTHONPATH", "COVERAGE_PROCESS_START")
-_LINES_KEPT = 1_000_000
+_PROGRAM = ("-m", "sentinel.cli")
+_INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "PYTHONPATH", "COVERAGE_PROCESS_START")
+"""No others: variables are settings, and the tests must not depend on those of the developer."""
+_MAX_LINES = 1_000_000
+_CHUNK_SIZE = 2**16
 
 
 class ServiceProcess:
-    """Any of our commands. It runs between `async with` and its end, where it is killed if it has not ended."""
+    """A `sentinel` command. `async with` starts it and finally kills it if it still runs."""
 
-    def __init__(self, command: Sequence[str], *, environ: Mapping[str, str]) -> None:
-        self._command = command
-        self._environ = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(environ)
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        program: Sequence[str] = _PROGRAM,
+    ) -> None:
+        """`program` are the arguments of Python before the command."""
+        self._arguments = [*program, *command]
+        self._environ = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ} | dict(
+            environ
+        )
         self._arrived = asyncio.Condition()
         self._readers: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
         self._process: asyncio.subprocess.Process | None = None
         self.lines: list[Line] = []
-        """What it logged; a line that is not JSON is kept under `text`."""
+        """The log. A line that is not JSON is stored as `{"text": line}`."""
         self.stdout = bytearray()
         self.stderr = bytearray()
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "sentinel.cli",
-            *self._command,
+            *self._arguments,
             env=self._environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -73,62 +83,61 @@ class ServiceProcess:
         return self._process is not None and self._process.returncode is None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal, as Kubernetes or a terminal would."""
         assert self._process is not None
         self._process.send_signal(number)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Tells it to stop; its exit code."""
+        """Send a signal, wait for the end and return the exit code."""
         self.send_signal(number)
         return await self.exit_code()
 
-    async def exit_code(self, *, within: float = 30) -> int:
-        """Waits for its end, and for the last of what it wrote."""
+    async def exit_code(self, *, timeout: float = 30) -> int:
+        """Wait until the process has ended and all its output is read, and return the exit code."""
         assert self._process is not None
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(timeout):
             code = await self._process.wait()
             await asyncio.gather(*self._readers)
         return code
 
-    async def until(self, wanted: Callable[[Line], bool], *, within: float = 20, since: int = 0) -> Line:
-        """Waits for a line of the log, those before `since` aside."""
-
-        looked = since
+    async def until(self, wanted: Callable[[Line], bool], *, timeout: float = 20, since: int = 0) -> Line:
+        """Wait for a log line, starting at index `since`, and return it."""
+        position = since
         try:
-            async with asyncio.timeout(within), self._arrived:
+            async with asyncio.timeout(timeout), self._arrived:
                 while True:
-                    # Each line is looked at once: some tests log a hundred thousand of them.
-                    for line in self.lines[looked:]:
-                        looked += 1
+                    # Check each line only once: some tests log a hundred thousand lines.
+                    for line in self.lines[position:]:
+                        position += 1
                         if wanted(line):
                             return line
                     await self._arrived.wait()
         except TimeoutError:
-            raise AssertionError(f"no such line within {within} s among {self.lines[-20:]}") from None
+            raise AssertionError(f"no such line within {timeout} s; last lines: {self.lines[-20:]}") from None
 
-    async def until_event(self, event: str, *, within: float = 20, since: int = 0, **fields: object) -> Line:
-        """Waits for an event with these fields."""
+    async def until_event(self, event: str, *, timeout: float = 20, since: int = 0, **fields: object) -> Line:
+        """Wait for a log event with these fields and return its line."""
         return await self.until(
-            lambda line: line.get("event") == event and fields.items() <= line.items(), within=within, since=since
+            lambda line: line.get("event") == event and fields.items() <= line.items(),
+            timeout=timeout,
+            since=since,
         )
 
     async def readiness(self) -> tuple[int, Line]:
-        """Status and body of `/readyz`."""
+        """Return the status and body of `/readyz`."""
         return await self._get_json("/readyz")
 
     async def liveness(self) -> tuple[int, Line]:
-        """Status and body of `/healthz`."""
+        """Return the status and body of `/healthz`."""
         return await self._get_json("/healthz")
 
     async def metrics_text(self) -> str:
-        """The whole of `/metrics`."""
         assert self._session is not None
         async with self._session.get(await self._address("/metrics")) as response:
             assert response.status == 200
             return await response.text()
 
     async def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric over all series with these labels."""
+        """Return the sum of a metric over all series with these labels."""
         text = await self.metrics_text()
         return sum(
             sample.value
@@ -156,7 +165,7 @@ class ServiceProcess:
                 line = msgspec.json.decode(raw, type=Line)
             except msgspec.DecodeError:
                 line = {"text": raw.decode(errors="replace").rstrip("\n")}
-            assert len(self.lines) < _LINES_KEPT
+            assert len(self.lines) < _MAX_LINES
             async with self._arrived:
                 self.lines.append(line)
                 self._arrived.notify_all()
@@ -164,8 +173,8 @@ class ServiceProcess:
     async def _read_output(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        async for raw in self._process.stdout:
-            self.stdout += raw
+        while chunk := await self._process.stdout.read(_CHUNK_SIZE):
+            self.stdout += chunk
 
 
 class SentinelProcess(ServiceProcess):
@@ -198,7 +207,7 @@ class SentinelProcess(ServiceProcess):
 
 
 class ApiProcess(ServiceProcess):
-    """`sentinel api`, on a free port of loopback; without protection unless the arguments say otherwise."""
+    """`sentinel api`, by default on a free port of loopback and without authentication."""
 
     def __init__(
         self,
@@ -218,6 +227,26 @@ class ApiProcess(ServiceProcess):
         super().__init__(command, environ=environ or {})
 
     async def url(self) -> str:
-        """Where it listens, once it does."""
+        """Wait until it listens and return its URL."""
         line = await self.until_event("http.listening")
         return f"http://{line['address']}"
+
+
+class CompletedCommand(msgspec.Struct, frozen=True):
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+async def run_command(
+    *command: object,
+    environ: Mapping[str, str] | None = None,
+    program: Sequence[str] = _PROGRAM,
+    timeout: float = 60,
+) -> CompletedCommand:
+    """Run a `sentinel` command until it ends."""
+    async with ServiceProcess([str(word) for word in command], environ=environ or {}, program=program) as process:
+        code = await process.exit_code(timeout=timeout)
+    return CompletedCommand(code, process.stdout.decode(), process.stderr.decode())
