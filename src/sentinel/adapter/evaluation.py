@@ -1,6 +1,6 @@
 """Running a task so that every run ends in an outcome.
 
-Tasks are other people's code. A task may raise anything, even an exception that would end the process. It may be
+Tasks are user code. A task may raise anything, even an exception that would end the process. It may be
 cancelled by itself or by a library, never return, ignore its cancellation, or return an invalid result. Each of
 these becomes an outcome with a reason, and none of them reaches the service's loop.
 """

@@ -21,14 +21,14 @@ class ApiUnavailable(Unavailable):
     def __init__(self, text: str, *, needs_operator: bool = False, retry_after: timedelta = timedelta(0)) -> None:
         super().__init__(text)
         self.needs_operator = needs_operator
-        """Trying again fails the same way until somebody changes something: a wrong address, an unknown token, an
+        """Trying again fails the same way until an operator changes something: a wrong address, an unknown token, an
         unreadable file, a wrong clock."""
         self.retry_after = retry_after
         """The delay that the server requests."""
 
 
 class Misconfigured(Exception):
-    """The call fails the same way until somebody changes a setting, a file, a grant or an installation.
+    """The call fails the same way until an operator changes a setting, a file, a grant or an installation.
 
     The text says what to change, without secrets. Raised while a service starts, it ends the process with exit
     code 2.

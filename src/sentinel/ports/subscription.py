@@ -23,7 +23,7 @@ class Message(msgspec.Struct, frozen=True):
     content_type: str
     attributes: Mapping[str, str]
     """CloudEvents attributes without prefix, from the headers or else from the body. Empty if the message is not
-    a valid event; such a message is delivered all the same."""
+    a valid event; such a message is delivered anyway."""
 
 
 class Delivery(Protocol):

@@ -183,7 +183,7 @@ def _route_errors(route: Route, permitted: Collection[Action]) -> Iterator[str]:
 
 
 def _router(endpoints: Iterable[Endpoint]) -> App:
-    """Return the router, wrapped to ignore superfluous slashes."""
+    """Return the router, wrapped to ignore extra slashes."""
     ordered = sorted(endpoints, key=_precedence)
     router = Router(
         [_ExactRoute(endpoint.path, endpoint) for endpoint in ordered],

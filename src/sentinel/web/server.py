@@ -83,7 +83,7 @@ class Server:
         """Start to serve. Raises `ListenError` if the address cannot be bound."""
         listening = await bind(self.address)
         if sys.platform == "linux":
-            # Connections inherit it. Without it, a client that never reads makes us keep its response for ever: no
+            # Connections inherit it. Without it, a client that never reads makes us keep its response forever: no
             # timer of ours covers the undelivered data of a connection that we have closed.
             milliseconds = self._send_timeout // timedelta(milliseconds=1)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)

@@ -1,6 +1,6 @@
 """Which resource a received event is about.
 
-An event only tells that a resource should be evaluated. Its other content may be outdated when it arrives, so only
+An event only says that a resource should be evaluated. Its other content may be outdated when it arrives, so only
 the reference to the resource is read. Publishers put the id into the subject or into the data, under one of
 several names. All of them are accepted.
 """
@@ -22,7 +22,7 @@ _RECONCILE = re.compile(r"com\.redhat\.hyperfleet\.([^.]+)\.reconcile(?:\..+)?")
 
 
 class InvalidEvent(ValueError):
-    """A message that names no resource; the text tells why."""
+    """A message that names no resource; the text says why."""
 
 
 class ResourceRef(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ Servers return numbered pages with a total, cursor pages, or one bare list. The 
 insert between two pages repeats resources, a deletion moves resources back across the page boundary, totals are
 counted apart from the items, and a response may lack items. This module handles that without I/O: `decode_page`
 turns a body into a `DecodedPage`, and `advance` takes it at a `Position` of the walk and returns the new resources
-and the next position. A list ends only when the server tells so, never because a page is short.
+and the next position. A list ends only when the server says so, never because a page is short.
 
 Items are decoded in one pass, and only the fields that a decision needs. A page is split into documents when a
 whole document is needed. Decoding item by item costs half as much again, so it is used only for pages with a

@@ -39,7 +39,7 @@ _Message = PubsubMessage.pb()
 
 
 class Unsendable(ValueError):
-    """The event exceeds a limit of Pub/Sub; the message tells which."""
+    """The event exceeds a limit of Pub/Sub; the message says which."""
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):

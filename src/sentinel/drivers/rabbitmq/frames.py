@@ -52,7 +52,7 @@ _PRESENT = Struct(">H").pack(
 
 
 class Unsendable(ValueError):
-    """The protocol cannot carry the event; the message tells why."""
+    """The protocol cannot carry the event; the message says why."""
 
 
 class FrameEncoder:

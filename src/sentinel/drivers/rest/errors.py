@@ -54,7 +54,7 @@ class Unreachable(ServerError, Unavailable):
         self.detail = detail
         """The cause without the address, such as `connection refused`."""
         self.needs_operator = needs_operator
-        """Whether it fails the same way until somebody changes something."""
+        """Whether it fails the same way until an operator changes something."""
 
     @property
     def was_sent(self) -> bool:
@@ -106,7 +106,7 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
     @property
     def needs_operator(self) -> bool:
-        """Whether it fails the same way until somebody changes something."""
+        """Whether it fails the same way until an operator changes something."""
         return self.status < 500 and not self.is_temporary and not self.has_new_token
 
 

@@ -19,7 +19,7 @@ class BearerToken:
         name: str = "token",
         on_token: Callable[[str], None] = lambda token: None,
     ) -> None:
-        """`text` wins over `file`; without both, requests carry no token. `name` is the text's name in errors.
+        """`text` takes precedence over `file`. Without both, requests carry no token. `name` names the text in errors.
 
         `on_token` is called with every new token before its first use, so that logs can redact it.
         """

@@ -2,7 +2,7 @@
 
 A thread takes all waiting jobs at once, so that it can share an expensive step such as a commit: writes that share
 one cost a fifth of what they cost in an executor (`bench/parts_sqlite.py`). Most of the remaining cost is waking
-threads, so each thread has its own wake-up queue; a shared queue would wake the next thread in vain. The most
+threads, so each thread has its own wake-up queue; a shared queue would wake the next thread for nothing. The most
 recently idle thread is woken first, because its caches are warm. Unlike an executor's, all threads are daemons: a
 process can exit even if one of them hangs.
 """
