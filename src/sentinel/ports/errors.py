@@ -21,7 +21,7 @@ class ApiUnavailable(Unavailable):
     def __init__(self, text: str, *, needs_operator: bool = False, retry_after: timedelta = timedelta(0)) -> None:
         super().__init__(text)
         self.needs_operator = needs_operator
-        """Trying again fails the same way until an operator changes something: a wrong address, an unknown token, an
+        """Trying again fails the same way until an operator fixes something: a wrong address, an unknown token, an
         unreadable file, a wrong clock."""
         self.retry_after = retry_after
         """The delay that the server requests."""

@@ -35,8 +35,8 @@ def connect(
 ) -> RestClient:
     """Return a client whose paths are relative to the API's root. Raises `ValueError` for an invalid endpoint.
 
-    `token` takes precedence over `token_file`, which is read for every request. `on_token` is called with every new
-    token before its first use, so that logs can redact it. `ca_file` replaces the system's certificate authorities.
+    `token` takes precedence over `token_file`, which is read for every request. `on_token` is called with every
+    new token before its first use, so that logs can redact it. `ca_file` replaces the system's authorities.
     """
     try:
         return RestClient(

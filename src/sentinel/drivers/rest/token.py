@@ -19,7 +19,7 @@ class BearerToken:
         name: str = "token",
         on_token: Callable[[str], None] = lambda token: None,
     ) -> None:
-        """`text` takes precedence over `file`. Without both, requests carry no token. `name` names the text in errors.
+        """`text` takes precedence over `file`. Without both, requests carry no token. Errors show `name`.
 
         `on_token` is called with every new token before its first use, so that logs can redact it.
         """
