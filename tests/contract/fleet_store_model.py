@@ -113,12 +113,12 @@ class Model:
         del self.resources[resource_id]
         self.kept_discarded = [kept for kept in self.kept_discarded if kept[0] != resource_id]
 
-    def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+    def record_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
         self.kept_discarded.append((resource_id, report))
         surplus = [kept for kept in self.kept_discarded if kept[0] == resource_id][:-limit]
         self.kept_discarded = [kept for kept in self.kept_discarded if kept not in surplus]
 
-    def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
+    def record_generation(self, resource_id: str, record: GenerationRecord) -> None:
         self.kept_history.append((resource_id, record))
 
     def record(self, entry: AuditEntry) -> None:
@@ -275,8 +275,8 @@ class Keep(msgspec.Struct, frozen=True):
     def perform(self, fleet: FleetTransaction, step: int) -> object:
         before = fleet.lock(self.id)
         if before is not None:
-            fleet.keep_discarded(self.id, discarded(step), limit=self.limit)
-            fleet.keep_generation(self.id, generation(step))
+            fleet.record_discarded(self.id, discarded(step), limit=self.limit)
+            fleet.record_generation(self.id, generation(step))
         return before
 
 

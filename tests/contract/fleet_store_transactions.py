@@ -113,8 +113,8 @@ class TransactionContract(StoreSuite):
 
         def work(fleet: FleetTransaction) -> None:
             fleet.insert(resource)
-            fleet.keep_generation("cls-1", record)
-            fleet.keep_discarded("cls-1", report, limit=1)
+            fleet.record_generation("cls-1", record)
+            fleet.record_discarded("cls-1", report, limit=1)
             fleet.remember(response("key", body=resource.document))
 
         await store.transact(work)
@@ -239,8 +239,8 @@ class TransactionContract(StoreSuite):
             )
             fleet.lock("cls-2")
             fleet.remove("cls-2")
-            fleet.keep_discarded("cls-1", discarded(2), limit=1)
-            fleet.keep_generation("cls-1", generation(2))
+            fleet.record_discarded("cls-1", discarded(2), limit=1)
+            fleet.record_generation("cls-1", generation(2))
             fleet.record(entry(1))
             fleet.remember(response("key"))
             raise LookupError("rejected")
@@ -270,7 +270,7 @@ class TransactionContract(StoreSuite):
             for step in (1, 2):
                 moved = {"labels": {"step": str(step)}, "updated_time": MOMENT + step * HOUR}
                 fleet.update(msgspec.structs.replace(before, version=1 + step, **moved))
-                fleet.keep_discarded("cls-1", discarded(2 + step), limit=2)
+                fleet.record_discarded("cls-1", discarded(2 + step), limit=2)
             fleet.remove("cls-1")
             fleet.insert(stored("cls-1", plural="manifests"))
             raise LookupError
@@ -441,10 +441,10 @@ class TransactionContract(StoreSuite):
 
         assert await populations(store) == {}
 
-    async def test_an_open_database_reports_no_trouble(self, backend: Backend) -> None:
+    async def test_an_open_database_is_available(self, backend: Backend) -> None:
         await backend.fleet.transact(inserting(stored("cls-1")))
 
-        assert backend.database.trouble() is None
+        assert backend.database.unavailable_reason() is None
 
     async def test_closing_twice_is_harmless(self, backend: Backend) -> None:
         await backend.fleet.transact(inserting(stored("cls-1")))

@@ -237,14 +237,14 @@ class PublisherContract:
             assert received["event-1"].get_extension("traceparent") == trace
             assert received["event-2"].get_extension("traceparent") is None
 
-    async def test_a_working_publisher_has_no_trouble(self, harness: PublisherHarness) -> None:
+    async def test_a_working_publisher_is_available(self, harness: PublisherHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(1))
 
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
 
     @pytest.mark.parametrize("was_open", [False, True], ids=["unopened", "closed"])
-    async def test_a_publisher_that_is_not_open_confirms_nothing_and_has_trouble(
+    async def test_a_publisher_that_is_not_open_confirms_nothing_and_is_unavailable(
         self, harness: PublisherHarness, was_open: bool
     ) -> None:
         publisher = harness.publisher()
@@ -256,7 +256,7 @@ class PublisherContract:
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
         assert receipt.error
-        assert publisher.trouble()
+        assert publisher.unavailable_reason()
 
     async def test_closing_twice_is_harmless(self, harness: PublisherHarness) -> None:
         publisher = harness.publisher()
@@ -301,13 +301,13 @@ class RoutingContract:
         assert list(routed.outcomes) == [Outcome.CONFIRMED]
         assert ids(await harness.receive(1)) == ["event-2"]
 
-    async def test_missing_routes_are_not_trouble(self, harness: RoutingHarness) -> None:
+    async def test_missing_routes_do_not_make_it_unavailable(self, harness: RoutingHarness) -> None:
         await harness.unbind()
 
         async with opened(harness.publisher()) as publisher:
             await publisher.publish([make_event(1)], deadline=AMPLE)
 
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
 
 
 class StallingContract:
@@ -335,7 +335,7 @@ class StallingContract:
             receipt = await publish_until_confirmed(publisher, make_event(1))
 
             assert receipt.error == ""
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
 
     async def test_cancellation_propagates_and_keeps_the_publisher_usable(self, harness: StallingHarness) -> None:
         async with opened(harness.publisher()) as publisher:
@@ -365,7 +365,7 @@ class ConnectionContract:
 
             assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
             assert receipt.error
-            assert publisher.trouble()
+            assert publisher.unavailable_reason()
 
     async def test_the_publisher_reconnects_to_a_broker(self, harness: ConnectionHarness) -> None:
         async with opened(harness.publisher()) as publisher:
@@ -376,7 +376,7 @@ class ConnectionContract:
             await publish_until_confirmed(publisher, make_event(3))
 
             assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
         assert {"event-1", "event-3"} <= set(ids(await harness.receive_waiting()))
 
     async def test_the_publisher_connects_to_a_broker_that_starts_late(self, harness: ConnectionHarness) -> None:

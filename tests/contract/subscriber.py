@@ -386,17 +386,17 @@ class SubscriberContract:
         assert await ack_next(subscriber, 1) != ids([delivery.message])
         assert await is_silent(harness, subscriber)
 
-    async def test_an_open_subscriber_has_no_trouble(self, harness: SubscriberHarness) -> None:
+    async def test_an_open_subscriber_is_available(self, harness: SubscriberHarness) -> None:
         subscriber = await harness.subscribe("dns")
 
-        assert subscriber.trouble() is None
+        assert subscriber.unavailable_reason() is None
 
-    async def test_a_closed_subscriber_has_trouble(self, harness: SubscriberHarness) -> None:
+    async def test_a_closed_subscriber_is_unavailable(self, harness: SubscriberHarness) -> None:
         subscriber = await harness.subscribe("dns")
 
         await subscriber.close()
 
-        assert subscriber.trouble()
+        assert subscriber.unavailable_reason()
 
     async def test_the_broker_type_is_a_known_metric_label(self, harness: SubscriberHarness) -> None:
         subscriber = await harness.subscribe("dns")
@@ -413,12 +413,12 @@ class ConnectedContract:
         await harness.cut()
 
         subscriber = await harness.subscribe_unreachable("dns")
-        trouble = subscriber.trouble()
+        unavailable_reason = subscriber.unavailable_reason()
         await harness.heal()
 
-        assert trouble
+        assert unavailable_reason
         assert await take_ids(subscriber, 1) == ["event-1"]
-        assert subscriber.trouble() is None
+        assert subscriber.unavailable_reason() is None
 
     async def test_a_waiting_consumer_is_served_after_a_reconnect(self, harness: ConnectedHarness) -> None:
         subscriber = await harness.subscribe("dns")

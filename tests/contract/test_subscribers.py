@@ -87,7 +87,7 @@ class ProxiedHarness(contract.ConnectedHarness):
     async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
         subscriber = await self._open(subscription, max_in_flight=max_in_flight)
         # gRPC remembers for all channels of a process that an address has just refused a connection.
-        await eventually(lambda: subscriber.trouble() is None)
+        await eventually(lambda: subscriber.unavailable_reason() is None)
         return subscriber
 
     async def subscribe_unreachable(self, subscription: str) -> Subscriber:
@@ -106,12 +106,12 @@ class ProxiedHarness(contract.ConnectedHarness):
 
     async def cut(self) -> None:
         await self._proxy.cut()
-        await eventually(lambda: all(subscriber.trouble() for subscriber in self._subscribers))
+        await eventually(lambda: all(subscriber.unavailable_reason() for subscriber in self._subscribers))
 
     async def heal(self) -> None:
         await self._proxy.heal()
-        troubled = [subscriber for subscriber in self._subscribers if subscriber.trouble() != CLOSED]
-        await eventually(lambda: not any(subscriber.trouble() for subscriber in troubled))
+        troubled = [subscriber for subscriber in self._subscribers if subscriber.unavailable_reason() != CLOSED]
+        await eventually(lambda: not any(subscriber.unavailable_reason() for subscriber in troubled))
 
     async def remove(self) -> None:
         await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers))
@@ -126,7 +126,7 @@ class RabbitMQHarness(ProxiedHarness):
 
     async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
         subscriber = await self._open(subscription, max_in_flight=max_in_flight)
-        assert subscriber.trouble() is None
+        assert subscriber.unavailable_reason() is None
         return subscriber
 
     def make_subscriber(self, subscription: str, limits: Limits) -> Subscriber:

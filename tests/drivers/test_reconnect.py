@@ -31,7 +31,7 @@ async def test_start_waits_for_the_first_attempt_up_to_its_timeout(supervisor: C
     await supervisor.start(lambda: asyncio.sleep(3600))
 
     assert asyncio.get_running_loop().time() == 3.0
-    assert supervisor.trouble() == "somewhere: still connecting"
+    assert supervisor.unavailable_reason() == "somewhere: still connecting"
     await supervisor.stop()
 
 
@@ -46,7 +46,7 @@ async def test_a_misconfiguration_is_raised_and_stops_the_task(supervisor: Conne
         await supervisor.start(fail)
 
     assert not supervisor.is_running
-    assert supervisor.trouble() == "the publisher is not open"
+    assert supervisor.unavailable_reason() == "the publisher is not open"
 
 
 def test_only_changes_are_observed(supervisor: ConnectionSupervisor, observed: list[Connectivity]) -> None:
@@ -59,11 +59,11 @@ def test_only_changes_are_observed(supervisor: ConnectionSupervisor, observed: l
 
 
 @simulated
-async def test_a_task_that_ended_unexpectedly_is_trouble(supervisor: ConnectionSupervisor) -> None:
+async def test_a_task_that_ended_unexpectedly_is_unavailable(supervisor: ConnectionSupervisor) -> None:
     async def end() -> None:
         supervisor.attempt_succeeded()
 
     await supervisor.start(end)
 
-    assert "this is a bug" in (supervisor.trouble() or "")
+    assert "this is a bug" in (supervisor.unavailable_reason() or "")
     await supervisor.stop()

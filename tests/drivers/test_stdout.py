@@ -74,7 +74,7 @@ async def test_data_on_several_lines_becomes_one() -> None:
     assert msgspec.json.decode(line)["data"] == {"text": "a\nb"}
 
 
-async def test_a_reader_that_exited_is_trouble_and_not_an_exception(pipe: Pipe) -> None:
+async def test_a_reader_that_exited_makes_it_unavailable_without_raising(pipe: Pipe) -> None:
     publisher = await opened(pipe.writer)
     pipe.reader.close()
 
@@ -82,10 +82,10 @@ async def test_a_reader_that_exited_is_trouble_and_not_an_exception(pipe: Pipe) 
 
     assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
     assert receipt.error == "the reader of standard output has exited (broken pipe)"
-    assert publisher.trouble() == receipt.error
+    assert publisher.unavailable_reason() == receipt.error
 
 
-async def test_a_new_reader_ends_the_trouble(tmp_path: Path) -> None:
+async def test_a_new_reader_makes_it_available_again(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     first_reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -99,24 +99,24 @@ async def test_a_new_reader_ends_the_trouble(tmp_path: Path) -> None:
 
         assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
-        assert publisher.trouble() is None
+        assert publisher.unavailable_reason() is None
         assert msgspec.json.decode(os.read(second_reader, 65_536))["id"] == "event-2"
         os.close(second_reader)
 
 
-async def test_a_full_pipe_is_trouble_until_it_is_read(pipe: Pipe) -> None:
+async def test_a_full_pipe_is_unavailable_until_it_is_read(pipe: Pipe) -> None:
     publisher = await opened(pipe.writer)
     events = make_events(1_000)
 
     lost = await publisher.publish(events, deadline=SHORT)
-    while_full = publisher.trouble()
+    while_full = publisher.unavailable_reason()
     afterwards = asyncio.create_task(publisher.publish([make_event(1_000)], deadline=AMPLE))
     read = await pipe.read_ids(1_001)
 
     assert set(lost.outcomes) == {Outcome.UNCONFIRMED}
     assert lost.error == while_full == "standard output took nothing for 0.05s: no process reads it"
     assert list((await afterwards).outcomes) == [Outcome.CONFIRMED]
-    assert publisher.trouble() is None
+    assert publisher.unavailable_reason() is None
     assert read == [f"event-{number}" for number in range(1_001)]
 
 
@@ -183,7 +183,7 @@ async def test_an_error_between_lines_leaves_no_empty_line() -> None:
     assert msgspec.json.decode(line)["id"] == "event-2"
 
 
-async def test_a_closed_stream_is_trouble() -> None:
+async def test_a_closed_stream_is_unavailable() -> None:
     stream = io.BytesIO()
     publisher = await opened(stream)
     stream.close()

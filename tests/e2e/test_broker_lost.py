@@ -34,7 +34,7 @@ class IgnoresConfirms:
         self._publisher = publisher
         self.open = publisher.open
         self.close = publisher.close
-        self.trouble = publisher.trouble
+        self.unavailable_reason = publisher.unavailable_reason
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         await self._publisher.publish(events, deadline=timedelta(milliseconds=200))

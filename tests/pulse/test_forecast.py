@@ -51,7 +51,7 @@ class ReportingAdapters:
             asyncio.get_running_loop().call_later(self._after.total_seconds(), self._report, event.subject)
         return Receipt([Outcome.CONFIRMED] * len(events), ())
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return None
 
     async def close(self) -> None: ...

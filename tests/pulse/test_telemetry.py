@@ -54,7 +54,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[TelemetryHarness]:
     harness.logging.restore()
 
 
-def judgement(
+def make_paced(
     identifier: str = "cls-1",
     *,
     verdict: PacingVerdict = PacingVerdict.PUBLISH,
@@ -71,7 +71,7 @@ def pending(
     identifier: str, missing: tuple[str, ...] = (), failed: tuple[tuple[str, str], ...] = ()
 ) -> PendingEvent:
     event = Event(f"id-of-{identifier}", "t", identifier, "2025-10-21T12:00:00Z", msgspec.Raw(b"{}"))
-    return PendingEvent(judgement(identifier), event, missing, failed)
+    return PendingEvent(make_paced(identifier), event, missing, failed)
 
 
 def report(*, is_complete: bool = True, fetch_error: str = "", deferred: int = 0) -> CycleReport:
@@ -107,17 +107,17 @@ def test_every_series_exists_before_the_first_cycle(harness: TelemetryHarness) -
 def test_decisions_are_counted_before_pacing_and_skips_by_readiness(harness: TelemetryHarness) -> None:
     page = PageReport(
         [
-            judgement(),
-            judgement(verdict=PacingVerdict.PACED),
-            judgement(verdict=PacingVerdict.REPEATED),
-            judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
-            judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
+            make_paced(),
+            make_paced(verdict=PacingVerdict.PACED),
+            make_paced(verdict=PacingVerdict.REPEATED),
+            make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
+            make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
         ],
         ["items[3]: no id"],
         NOW,
     )
 
-    harness.telemetry.judged(page)
+    harness.telemetry.decided(page)
 
     changed = Reason.GENERATION_CHANGED.value
     assert harness.value("decisions_total", decision="publish", reason=changed) == 2
@@ -130,8 +130,8 @@ def test_decisions_are_counted_before_pacing_and_skips_by_readiness(harness: Tel
 
 
 def test_skips_are_not_logged_at_info(harness: TelemetryHarness) -> None:
-    harness.telemetry.judged(
-        PageReport([judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED)], (), NOW)
+    harness.telemetry.decided(
+        PageReport([make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED)], (), NOW)
     )
 
     assert harness.lines == []
@@ -140,11 +140,11 @@ def test_skips_are_not_logged_at_info(harness: TelemetryHarness) -> None:
 @pytest.mark.parametrize("harness", ["debug"], indirect=True)
 def test_skips_are_logged_at_debug_with_reason_and_next_event_time(harness: TelemetryHarness) -> None:
     page = [
-        judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
-        judgement(verdict=PacingVerdict.PACED),
+        make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
+        make_paced(verdict=PacingVerdict.PACED),
     ]
 
-    harness.telemetry.judged(PageReport(page, (), NOW))
+    harness.telemetry.decided(PageReport(page, (), NOW))
 
     (skipped,), (paced,) = harness.named("resource.skipped"), harness.named("resource.paced")
     assert skipped["reason"] == "max age not expired"
@@ -233,11 +233,11 @@ def test_a_complete_cycle_has_no_cause(harness: TelemetryHarness) -> None:
 
 def test_an_observed_generation_ahead_is_logged_once_per_cycle(harness: TelemetryHarness) -> None:
     page = [
-        judgement(f"c{n}", verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, warning=OBSERVED_AHEAD)
+        make_paced(f"c{n}", verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, warning=OBSERVED_AHEAD)
         for n in (1, 2)
     ]
 
-    harness.telemetry.judged(PageReport(page, (), NOW))
+    harness.telemetry.decided(PageReport(page, (), NOW))
     harness.telemetry.finished(report())
     harness.telemetry.finished(report())
 
@@ -247,7 +247,7 @@ def test_an_observed_generation_ahead_is_logged_once_per_cycle(harness: Telemetr
 
 
 def test_many_malformed_items_are_all_counted_and_some_logged(harness: TelemetryHarness) -> None:
-    harness.telemetry.judged(PageReport((), [f"items[{n}]: no id" for n in range(500)], NOW))
+    harness.telemetry.decided(PageReport((), [f"items[{n}]: no id" for n in range(500)], NOW))
 
     assert harness.value("malformed_resources_total") == 500
     assert len(harness.named("resource.malformed")) == 10

@@ -46,7 +46,7 @@ async def test_an_unavailable_database_is_retried_until_it_opens() -> None:
     await running
 
     assert database.attempts == 4
-    assert database.trouble() is None
+    assert database.unavailable_reason() is None
 
 
 async def test_other_errors_are_raised_at_startup() -> None:

@@ -129,8 +129,8 @@ class _TraceObserver:
     def nacked(self, reason: str, resource_id: str, events: int) -> None:
         self._trace.note(self._name, f"nacks {events} about {resource_id}", reason)
 
-    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
-        self._trace.note(self._name, f"cannot {operation}", trouble)
+    def api_failed(self, operation: ApiOperation, error: ApiUnavailable) -> None:
+        self._trace.note(self._name, f"cannot {operation}", error)
 
     def api_recovered(self, operation: ApiOperation) -> None: ...
 

@@ -137,7 +137,11 @@ class _CheckedSubscriber:
         self._subscriber = subscriber
         self._checker = checker
         self.broker_type = subscriber.broker_type
-        self.open, self.trouble, self.close = subscriber.open, subscriber.trouble, subscriber.close
+        self.open, self.unavailable_reason, self.close = (
+            subscriber.open,
+            subscriber.unavailable_reason,
+            subscriber.close,
+        )
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
         async for delivery in self._subscriber.deliveries():

@@ -43,7 +43,11 @@ class _WrappedSubscriber:
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
         self.broker_type = subscriber.broker_type
-        self.open, self.trouble, self.close = subscriber.open, subscriber.trouble, subscriber.close
+        self.open, self.unavailable_reason, self.close = (
+            subscriber.open,
+            subscriber.unavailable_reason,
+            subscriber.close,
+        )
 
 
 class AcksTooEarly(_WrappedSubscriber):
@@ -118,8 +122,8 @@ class _AlteredTransaction:
         self._alter = alter
         self.lock, self.children = transaction.lock, transaction.children
         self.count_children, self.insert = transaction.count_children, transaction.insert
-        self.remove, self.keep_discarded = transaction.remove, transaction.keep_discarded
-        self.keep_generation, self.record = transaction.keep_generation, transaction.record
+        self.remove, self.record_discarded = transaction.remove, transaction.record_discarded
+        self.record_generation, self.record = transaction.record_generation, transaction.record
         self.recall, self.remember = transaction.recall, transaction.remember
 
     def update(self, resource: StoredResource) -> None:
@@ -133,7 +137,7 @@ class _RaisesOnLateReports(_AlteredTransaction):
 
     def __init__(self, transaction: FleetTransaction) -> None:
         super().__init__(transaction, lambda stored: stored)
-        self.keep_discarded = self._raise_if_late
+        self.record_discarded = self._raise_if_late
 
     def _raise_if_late(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
         if report.reason is DiscardReason.STALE_TIME:

@@ -45,29 +45,29 @@ class PulseChecker:
         self._clock = clock
         self._policy = policy
         self._first_seen: dict[str, tuple[datetime, datetime]] = {}
-        self._judged: dict[str, tuple[datetime, Observation]] = {}
+        self._decided: dict[str, tuple[datetime, Observation]] = {}
         self._last_events: dict[str, _LastEvent] = {}
         self._recent: dict[tuple[str, int], deque[datetime]] = defaultdict(deque)
         self._allowances: dict[str, deque[datetime]] = defaultdict(deque)
         """Times of changes that allow one more event: a resource became not ready, or an event was requested."""
 
-    def judged(self, page: PageReport) -> None:
+    def decided(self, page: PageReport) -> None:
         self._trace.require(not page.malformed, "a document is malformed:", page.malformed)
-        for judgement in page.judgements:
-            seen = judgement.resource
+        for paced in page.paced_decisions:
+            seen = paced.resource
             is_due = self._is_due(seen, page.at)
             self._trace.require(
-                is_due == judgement.decision.is_due,
+                is_due == paced.decision.is_due,
                 f"{self._name}: {seen.id} {'is' if is_due else 'is not'} due, and the decision is",
-                judgement.decision.reason,
+                paced.decision.reason,
             )
             if is_due:
-                self._check_pacing(seen, page.at, judgement.verdict)
+                self._check_pacing(seen, page.at, paced.verdict)
             self._remember(seen, page.at, is_due=is_due)
 
     def published(self, batch: PublishedBatch) -> None:
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
-            resource = pending.judgement.resource
+            resource = pending.paced.resource
             self._trace.note(self._name, f"event {resource.id}@{resource.generation} {outcome}")
             if outcome is Outcome.CONFIRMED:
                 self._confirmed(resource)
@@ -127,7 +127,7 @@ class PulseChecker:
     # --- pacing -------------------------------------------------------------------------------------------------
 
     def _remember(self, seen: Observation, now: datetime, *, is_due: bool) -> None:
-        before = self._judged.get(seen.id)
+        before = self._decided.get(seen.id)
         if before is not None:
             previous = before[1]
             if (
@@ -136,7 +136,7 @@ class PulseChecker:
                 self._allowances[seen.id].append(now)
             if self._policy.follows_progress:
                 self._allowances[seen.id].extend([now] * (seen.progress_count - previous.progress_count))
-        self._judged[seen.id] = (now, seen)
+        self._decided[seen.id] = (now, seen)
         last_event = self._last_events.get(seen.id)
         if last_event is not None:
             last_event.time = min(last_event.time, now)  # the clock was set back
@@ -169,7 +169,7 @@ class PulseChecker:
             )
 
     def _confirmed(self, resource: Observation) -> None:
-        now, seen = self._judged[resource.id]
+        now, seen = self._decided[resource.id]
         requests = self._open_requests(seen, self._last_updated(seen, now))
         # An event answers all requests so far, also those that were not its reason.
         answered = requests | {("an adapter", seen.last_progress_time or now, seen.progress_count)}

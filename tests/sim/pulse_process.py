@@ -54,7 +54,7 @@ class BrokerLink:
         bad = [outcome for outcome in outcomes if outcome is not Outcome.CONFIRMED]
         return Receipt(outcomes, [0.0] * (len(outcomes) - len(bad)), f"simulated: {bad[0]}" if bad else "")
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return None
 
     async def close(self) -> None:

@@ -77,7 +77,7 @@ class AdapterChain:
             task.add_done_callback(self._evaluations.discard)
         return Receipt([Outcome.CONFIRMED] * len(events), ())
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return None
 
     async def close(self) -> None: ...
@@ -106,7 +106,7 @@ class AdapterChain:
             ),
         )
         stored = {status.adapter: status for status in self.state.statuses}.get(adapter)
-        verdict = reports.judge(
+        verdict = reports.admit(
             report, generation=self.state.document.generation, stored=stored, now=self._clock.now()
         )
         if isinstance(verdict, reports.Accepted):
@@ -160,7 +160,7 @@ async def run_chain(
             assert chain.ready_time is not None
             seconds.append((chain.ready_time - started).total_seconds())
             reasons.append(
-                [pending.judgement.decision.reason for batch in recorder.batches for pending in batch.pending]
+                [pending.paced.decision.reason for batch in recorder.batches for pending in batch.pending]
             )
             recorder.batches.clear()
         stopping.request()

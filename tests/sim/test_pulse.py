@@ -47,7 +47,7 @@ class ScriptedPublisher:
         bad = [outcome for outcome in outcomes if outcome is not Outcome.CONFIRMED]
         return Receipt(outcomes, [0.001] * len(outcomes), f"the broker says {bad[0]}" if bad else "")
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return None
 
     async def close(self) -> None: ...
@@ -191,9 +191,7 @@ async def test_a_changed_spec_is_published_at_the_next_poll() -> None:
         simulation.fleet.change_spec("calm", {"replicas": 5}, at=simulation.clock.now())
 
     assert simulation.publisher.times_of("calm") == [START + 10 * SECOND, START + 20 * SECOND]
-    reasons = {
-        judgement.decision.reason for page in simulation.recorder.pages for judgement in page.judgements[:1]
-    }
+    reasons = {paced.decision.reason for page in simulation.recorder.pages for paced in page.paced_decisions[:1]}
     assert reasons == {Reason.NOT_EXPIRED, Reason.GENERATION_CHANGED}
 
 
@@ -565,9 +563,7 @@ async def test_a_requested_pulse_is_published_once_at_the_next_poll() -> None:
         simulation.fleet.request_pulse("calm", at=simulation.clock.now())
 
     assert simulation.publisher.times_of("calm") == [START + 10 * SECOND, START + 70 * SECOND]
-    reasons = {
-        pending.judgement.decision.reason for batch in simulation.recorder.batches for pending in batch.pending
-    }
+    reasons = {pending.paced.decision.reason for batch in simulation.recorder.batches for pending in batch.pending}
     assert reasons == {Reason.PULSE_REQUESTED}
 
 

@@ -32,7 +32,7 @@ class Recorder:
         self.cycles: list[CycleReport] = []
         self.crashes: list[BaseException] = []
 
-    def judged(self, page: PageReport) -> None:
+    def decided(self, page: PageReport) -> None:
         self.pages.append(msgspec.structs.replace(page, resources=()))
 
     def published(self, batch: PublishedBatch) -> None:
@@ -48,7 +48,7 @@ class Recorder:
     def confirmed(self) -> list[str]:
         """The ids of the resources of all confirmed events, in order."""
         return [
-            pending.judgement.resource.id
+            pending.paced.resource.id
             for batch in self.batches
             for pending, outcome in zip(batch.pending, batch.outcomes, strict=True)
             if outcome is Outcome.CONFIRMED

@@ -84,7 +84,7 @@ async def test_a_database_that_is_not_open_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="not open"):
         await MemoryFleetStore(database).get("cls-1")
 
-    assert database.trouble() == "the database is not open"
+    assert database.unavailable_reason() == "the database is not open"
 
 
 async def test_stores_on_one_database_share_their_data() -> None:

@@ -35,14 +35,14 @@ class TestMemoryIdentities(IdentitiesContract):
         return MemoryHarness()
 
 
-async def test_a_source_in_trouble_is_unavailable() -> None:
+async def test_a_failing_source_is_unavailable() -> None:
     ops = Identity("ops", Role.OPERATOR)
     identities = MemoryIdentities({"token": ops})
-    identities.trouble = "connection refused"
+    identities.unavailable_reason = "connection refused"
 
     with pytest.raises(Unavailable, match="connection refused"):
         await identities.identify("token")
-    identities.trouble = ""
+    identities.unavailable_reason = ""
 
     assert await identities.identify("token") == ops
     assert identities.calls == 2

@@ -92,7 +92,7 @@ async def test_every_source_is_queried_even_after_a_match() -> None:
 
 async def test_an_unavailable_source_makes_an_unknown_token_a_503() -> None:
     away = MemoryIdentities()
-    away.trouble = "connection to 10.0.0.5 refused"
+    away.unavailable_reason = "connection to 10.0.0.5 refused"
     guard = Guard(identities=[MemoryIdentities({"ops-token": OPS}), away], permissions=PERMISSIONS)
 
     rejected = await rejection(guard, READ, bearer("eve-token"))
@@ -105,7 +105,7 @@ async def test_an_unavailable_source_makes_an_unknown_token_a_503() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_a_known_token_works_while_another_source_is_down(is_first: bool) -> None:
     known, away = MemoryIdentities({"ops-token": OPS}), MemoryIdentities()
-    away.trouble = "connection refused"
+    away.unavailable_reason = "connection refused"
     guard = Guard(identities=[known, away] if is_first else [away, known], permissions=PERMISSIONS)
 
     assert await admit(guard, READ, bearer("ops-token")) == OPS

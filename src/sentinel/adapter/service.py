@@ -98,7 +98,7 @@ class AdapterService:
     @property
     def checks(self) -> Mapping[str, Callable[[], str | None]]:
         """Readiness checks: each returns what is wrong, or None."""
-        return {"hyperfleet_api": self._gate.unavailable_reason, "broker": self._subscriber.trouble}
+        return {"hyperfleet_api": self._gate.unavailable_reason, "broker": self._subscriber.unavailable_reason}
 
     async def run(self, stopping: Stopping) -> None:
         """Process events until stopped, then receive no more and finish the running evaluations.

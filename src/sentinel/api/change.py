@@ -156,7 +156,7 @@ class ResourceChange:
 
     def _record_generation(self, state: ResourceState, operation: ResourceOperation) -> None:
         document = state.document
-        self.transaction.keep_generation(
+        self.transaction.record_generation(
             document.id,
             GenerationRecord(
                 generation=document.generation,

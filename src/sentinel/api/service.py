@@ -281,20 +281,20 @@ class FleetService:
         def work(transaction: FleetTransaction) -> reports.Accepted | reports.Discarded:
             stored, state = _lock(transaction, path)
             previous = next((each for each in state.statuses if each.adapter == report.adapter), None)
-            verdict = reports.judge(report, generation=state.document.generation, stored=previous, now=now)
-            match verdict:
+            admission = reports.admit(report, generation=state.document.generation, stored=previous, now=now)
+            match admission:
                 case reports.Rejected():
-                    raise Invalid(tuple(FieldError(field, message) for field, message in verdict.errors))
+                    raise Invalid(tuple(FieldError(field, message) for field, message in admission.errors))
                 case reports.Discarded():
-                    discarded = _discarded_report(report, verdict.reason, now)
-                    transaction.keep_discarded(stored.id, discarded, limit=MAX_DISCARDED_REPORTS)
+                    discarded = _discarded_report(report, admission.reason, now)
+                    transaction.record_discarded(stored.id, discarded, limit=MAX_DISCARDED_REPORTS)
                 case reports.Accepted():
                     if previous is None:
                         self._check_adapter_limit(stored, state, report.adapter)
-                    _store_status(self._change(transaction, caller, now), stored, state, verdict.status)
+                    _store_status(self._change(transaction, caller, now), stored, state, admission.status)
                 case _:
-                    assert_never(verdict)
-            return verdict
+                    assert_never(admission)
+            return admission
 
         outcome = await self._store.transact(work)
         if isinstance(outcome, reports.Discarded):

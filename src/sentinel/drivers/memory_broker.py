@@ -149,7 +149,7 @@ class MemoryPublisher:
             outcomes.extend([Outcome.REFUSED] * (len(events) - len(outcomes)))
         return Receipt(outcomes, seconds, error)
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return None if self._is_open else _NOT_OPEN
 
     async def close(self) -> None:
@@ -192,7 +192,7 @@ class MemorySubscriber:
     def deliveries(self) -> AsyncIterator[HeldDelivery[_QueuedMessage]]:
         return self._held.deliveries()
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return "the subscriber is closed" if self._is_closed else None
 
     def end_deliveries(self) -> None:

@@ -106,7 +106,7 @@ class ConnectionSupervisor:
     def disconnected(self, reason: str) -> None:
         self._record(Connectivity(is_connected=False, broker=self._broker, reason=reason))
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Return why there is no connection, or None if there is one."""
         if self._task is None:
             return f"the {self._role} is not open"

@@ -48,7 +48,7 @@ class StdoutPublisher:
         """`stream` defaults to standard output and is not closed here."""
         self._stream = stream
         self._is_open = False
-        self._trouble: str | None = None
+        self._unavailable_reason: str | None = None
         self._pending_write: asyncio.Future[_WriteResult] | None = None
         self._has_partial_line = False
 
@@ -75,14 +75,16 @@ class StdoutPublisher:
                 self._pending_write = self._start_write(lines, self._stream)
                 result = await asyncio.shield(self._pending_write)
         except TimeoutError:
-            self._trouble = f"standard output took nothing for {deadline.total_seconds():g}s: no process reads it"
-            return _unconfirmed(len(events), self._trouble)
+            self._unavailable_reason = (
+                f"standard output took nothing for {deadline.total_seconds():g}s: no process reads it"
+            )
+            return _unconfirmed(len(events), self._unavailable_reason)
         if result.error:
             return _unconfirmed(len(events), result.error)
         return Receipt([Outcome.CONFIRMED] * len(events), [loop.time() - start] * len(events))
 
-    def trouble(self) -> str | None:
-        return self._trouble if self._is_open else _NOT_OPEN
+    def unavailable_reason(self) -> str | None:
+        return self._unavailable_reason if self._is_open else _NOT_OPEN
 
     async def close(self) -> None:
         self._is_open = False
@@ -93,7 +95,7 @@ class StdoutPublisher:
 
         def finish(result: _WriteResult) -> None:
             # Also after the deadline: that is when a full pipe is no longer in trouble.
-            self._trouble = result.error or None
+            self._unavailable_reason = result.error or None
             self._has_partial_line = result.has_partial_line
             done.set_result(result)
 

@@ -18,7 +18,7 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish calls in progress. Idempotent, and allowed if the database was never opened."""
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why the database cannot be used now, or None. For readiness; does no I/O."""
 
 

@@ -89,10 +89,10 @@ class FleetTransaction(AuditWriter, StoredResponses, Protocol):
         """Remove a resource with its labels and discarded reports, but not its history and audit. It must have no
         children, and its family must be locked."""
 
-    def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+    def record_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
         """Store a discarded report. Of each resource, only the `limit` newest are kept."""
 
-    def keep_generation(self, resource_id: str, record: GenerationRecord) -> None: ...
+    def record_generation(self, resource_id: str, record: GenerationRecord) -> None: ...
 
 
 class OrderBy(StrEnum):

@@ -67,7 +67,7 @@ class Publisher(Protocol):
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt: ...
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why events cannot be sent now, or None. For readiness; does no I/O."""
 
     async def close(self) -> None:

@@ -97,7 +97,7 @@ class Subscriber(Protocol):
         Waiting for the next one may be cancelled, and several tasks may wait.
         """
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Return why nothing can be received now, or None. Used for readiness; does no I/O."""
 
     async def close(self) -> None:

@@ -111,7 +111,7 @@ class Dispatch:
         now = self._now()
         for pending, outcome in zip(batch, outcomes, strict=True):
             if outcome in _PACED:
-                self._pacer.record_published(pending.judgement.resource, pending.judgement.decision, now)
+                self._pacer.record_published(pending.paced.resource, pending.paced.decision, now)
         confirmed, unroutable = outcomes.count(Outcome.CONFIRMED), outcomes.count(Outcome.UNROUTABLE)
         unsendable, unconfirmed = outcomes.count(Outcome.UNSENDABLE), outcomes.count(Outcome.UNCONFIRMED)
         refused = len(outcomes) - confirmed - unroutable - unsendable - unconfirmed

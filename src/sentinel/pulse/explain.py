@@ -155,7 +155,7 @@ class NullPublisher:
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         return Receipt([Outcome.CONFIRMED] * len(events), ())
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return None
 
     async def close(self) -> None: ...
@@ -205,28 +205,28 @@ class _DecisionRecorder:
     def recorded(self) -> list[_RecordedDecision]:
         return [each for each in self._recorded.values() if each is not None]
 
-    def judged(self, page: PageReport) -> None:
+    def decided(self, page: PageReport) -> None:
         self.malformed.extend(page.malformed)
-        for resource, judgement in zip(page.resources, page.judgements, strict=True):
-            seen = judgement.resource
+        for resource, paced in zip(page.resources, page.paced_decisions, strict=True):
+            seen = paced.resource
             if not self._is_wanted(seen):
                 continue
-            if judgement.verdict is PacingVerdict.PUBLISH:
+            if paced.verdict is PacingVerdict.PUBLISH:
                 self._recorded[seen.id] = None
-            elif judgement.verdict is PacingVerdict.SKIP and seen.id not in self._recorded:
+            elif paced.verdict is PacingVerdict.SKIP and seen.id not in self._recorded:
                 try:
-                    composed = self._composer.compose(resource.decode(), judgement.decision.reason)
+                    composed = self._composer.compose(resource.decode(), paced.decision.reason)
                 except Malformed as error:
                     self.malformed.append(f"{seen.id}: {error}")
                     continue
-                self._record(judgement, composed.data, composed.missing, composed.failed)
-        self._fetched += len(page.judgements)
+                self._record(paced, composed.data, composed.missing, composed.failed)
+        self._fetched += len(page.paced_decisions)
         self._progress(self._fetched)
 
     def published(self, batch: PublishedBatch) -> None:
         for pending in batch.pending:
-            if self._is_wanted(pending.judgement.resource):
-                self._record(pending.judgement, pending.event.data, pending.missing, pending.failed)
+            if self._is_wanted(pending.paced.resource):
+                self._record(pending.paced, pending.event.data, pending.missing, pending.failed)
 
     def finished(self, report: CycleReport) -> None: ...
 
@@ -237,12 +237,12 @@ class _DecisionRecorder:
 
     def _record(
         self,
-        judgement: PacedDecision,
+        paced: PacedDecision,
         data: msgspec.Raw,
         missing: Sequence[str],
         failed: Sequence[tuple[str, str]],
     ) -> None:
-        seen, decision = judgement.resource, judgement.decision
+        seen, decision = paced.resource, paced.decision
         warnings = [decision.warning] if decision.warning else []
         warnings += [f"message_data.{field}: the resource has no such field" for field in missing]
         warnings += [f"message_data.{field}: {problem}" for field, problem in failed]
@@ -253,7 +253,7 @@ class _DecisionRecorder:
             observed_generation=seen.observed_generation,
             is_ready=seen.is_ready,
             last_updated_time=seen.last_updated_time,
-            decision=judgement.verdict,
+            decision=paced.verdict,
             reason=decision.reason,
             next_event_time=decision.next_event_time,
             warnings=tuple(warnings),

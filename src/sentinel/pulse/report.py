@@ -21,18 +21,18 @@ from sentinel.runtime.log import Log
 class PageReport(msgspec.Struct, frozen=True):
     """The decisions on one page."""
 
-    judgements: Sequence[PacedDecision]
+    paced_decisions: Sequence[PacedDecision]
     malformed: Sequence[str]
     at: datetime
     resources: Sequence[FetchedResource] = ()
-    """The resources, aligned with `judgements`, for observers that read whole documents. Do not keep them: each
-    holds its page in memory."""
+    """The resources, aligned with `paced_decisions`, for observers that read whole documents. Do not keep them:
+    each holds its page in memory."""
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
     """An event to publish, and the decision that caused it."""
 
-    judgement: PacedDecision
+    paced: PacedDecision
     event: Event
     missing: tuple[str, ...] = ()
     """Fields of its data that are empty because the resource lacks the value."""
@@ -73,7 +73,7 @@ class CycleReport(msgspec.Struct, frozen=True):
 class PulseObserver(Protocol):
     """Receives the reports of a pulse. Calls run in the pulse's own task and must be short."""
 
-    def judged(self, page: PageReport) -> None: ...
+    def decided(self, page: PageReport) -> None: ...
 
     def published(self, batch: PublishedBatch) -> None: ...
 
@@ -90,8 +90,8 @@ class PulseObservers:
         self._observers = observers
         self._log = log
 
-    def judged(self, page: PageReport) -> None:
-        self._each(lambda observer: observer.judged(page))
+    def decided(self, page: PageReport) -> None:
+        self._each(lambda observer: observer.decided(page))
 
     def published(self, batch: PublishedBatch) -> None:
         self._each(lambda observer: observer.published(batch))

@@ -129,7 +129,7 @@ class Pulse:
         """Readiness checks; each returns None, or what is wrong."""
         return {
             "hyperfleet_api": lambda: self._fetch_problem,
-            "broker": lambda: self._publisher.trouble() or self._dispatch.last_error,
+            "broker": lambda: self._publisher.unavailable_reason() or self._dispatch.last_error,
         }
 
     @property
@@ -153,10 +153,10 @@ class Pulse:
         try:
             async with aclosing(self._fleet.walk()) as pages:
                 async for page in pages:
-                    due = self._judge(page, walk)
+                    due = self._decide_page(page, walk)
                     if most_urgent is not None:
-                        for resource, judgement in due:
-                            most_urgent.offer((_detached(resource), judgement), judgement.decision)
+                        for resource, paced in due:
+                            most_urgent.offer((_detached(resource), paced), paced.decision)
                     elif due:
                         if sending is not None:
                             # Not `await sending`: cancelling this walk must not cancel a batch in flight.
@@ -171,18 +171,18 @@ class Pulse:
             self._dispatch.defer(most_urgent.left_out)
             await self._send_limited(most_urgent.chosen(), rate_limit, walk, span, group)
 
-    def _judge(self, page: FleetPage, walk: _WalkState) -> list[tuple[FetchedResource, PacedDecision]]:
+    def _decide_page(self, page: FleetPage, walk: _WalkState) -> list[tuple[FetchedResource, PacedDecision]]:
         now = self._progress = self._clock.now()
         policy, decide, publish = self._policy, self._pacer.decide, PacingVerdict.PUBLISH
-        judgements: list[PacedDecision] = []
+        paced_decisions: list[PacedDecision] = []
         due: list[tuple[FetchedResource, PacedDecision]] = []
         for resource in page.resources:
-            judgement = decide(resource.observation, policy, now)
-            judgements.append(judgement)
-            if judgement.verdict is publish:
-                due.append((resource, judgement))
-        walk.count(judgements, page)
-        self._observer.judged(PageReport(judgements, page.malformed, now, page.resources))
+            paced = decide(resource.observation, policy, now)
+            paced_decisions.append(paced)
+            if paced.verdict is publish:
+                due.append((resource, paced))
+        walk.count(paced_decisions, page)
+        self._observer.decided(PageReport(paced_decisions, page.malformed, now, page.resources))
         return due
 
     def _compose(
@@ -192,23 +192,23 @@ class Pulse:
         time = timestamp(now)
         random_bytes = self._randomness(10 * len(due))
         batch = []
-        for n, (resource, judgement) in enumerate(due):
+        for n, (resource, paced) in enumerate(due):
             try:
-                composed = self._composer.compose(resource.decode(), judgement.decision.reason)
+                composed = self._composer.compose(resource.decode(), paced.decision.reason)
             except Malformed as error:
                 # The whole document is decoded only here; fields that no decision reads may be invalid.
                 walk.malformed += 1
-                self._observer.judged(PageReport((), (f"{judgement.resource.id}: {error}",), now))
+                self._observer.decided(PageReport((), (f"{paced.resource.id}: {error}",), now))
                 continue
             event = events.Event(
                 uuid7(now, random_bytes[10 * n : 10 * n + 10]),
-                events.event_type(judgement.resource.kind, self._resource_type),
-                judgement.resource.id,
+                events.event_type(paced.resource.kind, self._resource_type),
+                paced.resource.id,
                 time,
                 composed.data,
                 traceparent,
             )
-            batch.append(PendingEvent(judgement, event, composed.missing, composed.failed))
+            batch.append(PendingEvent(paced, event, composed.missing, composed.failed))
         return batch
 
     async def _send_limited(
@@ -258,8 +258,8 @@ class _WalkState:
         self.is_complete = False
         self.error = ""
 
-    def count(self, judgements: Sequence[PacedDecision], page: FleetPage) -> None:
-        verdicts = [judgement.verdict for judgement in judgements]
+    def count(self, paced_decisions: Sequence[PacedDecision], page: FleetPage) -> None:
+        verdicts = [paced.verdict for paced in paced_decisions]
         self.skipped += verdicts.count(PacingVerdict.SKIP)
         self.paced += verdicts.count(PacingVerdict.PACED)
         self.fetched += len(verdicts) - verdicts.count(PacingVerdict.REPEATED)

@@ -162,18 +162,18 @@ class PulseTelemetry:
         self._ahead_count = 0
         self._malformed_logged = 0
 
-    def judged(self, page: PageReport) -> None:
+    def decided(self, page: PageReport) -> None:
         """Count the decisions on a page; log skipped resources at debug level."""
         # This runs for every resource of every walk; counting in bulk costs half as much as a loop.
         skip, paced, repeated = PacingVerdict.SKIP, PacingVerdict.PACED, PacingVerdict.REPEATED
-        judgements = [each for each in page.judgements if each.verdict is not repeated]
-        for reason, count in Tally([each.decision.reason for each in judgements]).items():
+        paced_decisions = [each for each in page.paced_decisions if each.verdict is not repeated]
+        for reason, count in Tally([each.decision.reason for each in paced_decisions]).items():
             self._series.decisions[reason].inc(count)
-        skipped = [each.resource.is_ready for each in judgements if each.verdict is skip]
+        skipped = [each.resource.is_ready for each in paced_decisions if each.verdict is skip]
         for is_ready, series in self._series.skipped.items():
             series.inc(skipped.count(is_ready))
-        self._series.paced.inc(len([each for each in judgements if each.verdict is paced]))
-        ahead = [each.resource.id for each in judgements if each.decision.warning]
+        self._series.paced.inc(len([each for each in paced_decisions if each.verdict is paced]))
+        ahead = [each.resource.id for each in paced_decisions if each.decision.warning]
         self._ahead_count += len(ahead)
         self._first_ahead = self._first_ahead or next(iter(ahead), "")
         self._series.malformed.inc(len(page.malformed))
@@ -188,7 +188,7 @@ class PulseTelemetry:
         """Count and log the outcomes of a batch."""
         self._warn_about_fields(batch.pending)
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
-            resource, decision = pending.judgement.resource, pending.judgement.decision
+            resource, decision = pending.paced.resource, pending.paced.decision
             if outcome is Outcome.CONFIRMED:
                 self._log.info(
                     "event.published",
@@ -209,7 +209,7 @@ class PulseTelemetry:
             self._log.error(
                 "event.failed",
                 events=failed,
-                first_resource_id=first.judgement.resource.id,
+                first_resource_id=first.paced.resource.id,
                 error=batch.error,
             )
 
@@ -270,16 +270,14 @@ class PulseTelemetry:
         key = f"{event} {field}"
         if key not in self._fields_warned:
             self._fields_warned.add(key)
-            self._log.warning(event, field=field, problem=problem, first_resource_id=pending.judgement.resource.id)
+            self._log.warning(event, field=field, problem=problem, first_resource_id=pending.paced.resource.id)
 
     def _log_skips(self, page: PageReport) -> None:
-        for judgement in page.judgements:
-            if judgement.verdict is not PacingVerdict.PUBLISH:
+        for paced in page.paced_decisions:
+            if paced.verdict is not PacingVerdict.PUBLISH:
                 self._log.debug(
-                    "resource.skipped"
-                    if judgement.verdict is PacingVerdict.SKIP
-                    else f"resource.{judgement.verdict}",
-                    resource_id=judgement.resource.id,
-                    reason=judgement.decision.reason,
-                    next_event_time=judgement.decision.next_event_time,
+                    "resource.skipped" if paced.verdict is PacingVerdict.SKIP else f"resource.{paced.verdict}",
+                    resource_id=paced.resource.id,
+                    reason=paced.decision.reason,
+                    next_event_time=paced.decision.next_event_time,
                 )

@@ -1,6 +1,6 @@
 """A verified in-memory fake of `ports.adapter_api.AdapterApi`.
 
-It judges reports by the rules of the real API, so a test learns how the API would have responded.
+It admits reports by the rules of the real API, so a test learns how the API would have responded.
 """
 
 from __future__ import annotations
@@ -122,21 +122,21 @@ class FakeAdapterApi:
         await self._call("report", resource.id)
         self.sent.append(report)
         self._sent_by_resource.setdefault(resource.id, []).append(report)
-        result = self._judge(resource.id, report)
+        result = self._admit(resource.id, report)
         self.results.append(result)
         return result
 
     async def close(self) -> None:
         """Does nothing; a closed fake can still be used."""
 
-    def _judge(self, resource_id: str, report: Report) -> ReportResult:
+    def _admit(self, resource_id: str, report: Report) -> ReportResult:
         stored = self._resources.get(resource_id)
         if stored is None:
             return ReportResult(ReportOutcome.GONE)
         if refusal := self._refusal(report):
             return ReportResult(ReportOutcome.REFUSED, refusal)
         statuses = self._statuses.setdefault(resource_id, {})
-        verdict = reports.judge(
+        verdict = reports.admit(
             report, generation=stored.generation, stored=statuses.get(report.adapter), now=self._clock.now()
         )
         if isinstance(verdict, reports.Rejected):

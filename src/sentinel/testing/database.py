@@ -52,7 +52,7 @@ class MemoryDatabase:
     async def close(self) -> None:
         self._is_open = False
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return None if self._is_open else "the database is not open"
 
     async def call(self, name: str, act: Callable[[], T], *, on_lost_race: Callable[[], None] | None = None) -> T:

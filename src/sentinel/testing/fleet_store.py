@@ -161,11 +161,11 @@ class _Transaction(MemoryTransaction):
         self._replace(resource, None)
         self._assign(self._tables.discarded, resource_id, None)
 
-    def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+    def record_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
         reports = (*self._open_tables.discarded.get(resource_id, ()), report)
         self._assign(self._tables.discarded, resource_id, reports[max(0, len(reports) - limit) :])
 
-    def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
+    def record_generation(self, resource_id: str, record: GenerationRecord) -> None:
         records = (*self._open_tables.history.get(resource_id, ()), record)
         self._assign(self._tables.history, resource_id, records)
 

@@ -20,13 +20,13 @@ class MemoryIdentities(Identities):
     def __init__(self, known: Mapping[str, Identity] | None = None) -> None:
         self.known = dict(known or {})
         """Identities by token. A test may change them at any time."""
-        self.trouble = ""
+        self.unavailable_reason = ""
         """While not empty, `identify` raises `Unavailable` with this text."""
         self.calls = 0
         """How often `identify` was called."""
 
     async def identify(self, token: str) -> Identity | None:
         self.calls += 1
-        if self.trouble:
-            raise Unavailable(self.trouble)
+        if self.unavailable_reason:
+            raise Unavailable(self.unavailable_reason)
         return self.known.get(token)

@@ -63,7 +63,7 @@ def report_cycle(
     verdicts = [decision.verdict for decision in decisions]
     sent = [pending(decision) for decision in decisions if decision.verdict is PacingVerdict.PUBLISH]
     is_confirmed = outcome is Outcome.CONFIRMED
-    observer.judged(PageReport(decisions, (), now))
+    observer.decided(PageReport(decisions, (), now))
     if sent:
         observer.published(PublishedBatch(sent, [outcome] * len(sent), [], ""))
     observer.finished(

@@ -193,11 +193,11 @@ class TestPublisher:
         )
         publisher = build_publisher(broker, mode=Mode.STRUCTURED)
         await publisher.open()
-        trouble = publisher.trouble()
+        unavailable_reason = publisher.unavailable_reason()
         await publisher.close()
 
-        assert trouble is not None
-        assert "certificate" in trouble.lower()
+        assert unavailable_reason is not None
+        assert "certificate" in unavailable_reason.lower()
 
     def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "sentinel.drivers.pubsub.publisher", None)

@@ -186,7 +186,7 @@ def test_the_api_accepts_every_truncated_report(outcome: Outcome | Broken, is_de
 
     report = report_of(truncated, is_deleting=is_deleting)
     sent = msgspec.json.decode(msgspec.json.encode(report), type=Report)
-    verdict = reports.judge(sent, generation=3, stored=None, now=NOW)
+    verdict = reports.admit(sent, generation=3, stored=None, now=NOW)
 
     assert isinstance(verdict, reports.Accepted)
     assert set(MANDATORY) <= {condition.type for condition in sent.conditions}

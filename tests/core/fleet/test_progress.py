@@ -127,7 +127,7 @@ def test_a_document_stored_without_progress_is_read() -> None:
     assert b"progress" not in stored
 
     document = documents.decode_document(stored)
-    verdict = reports.judge(report_of("dns", TRUE, at=1), generation=1, stored=None, now=minute(1))
+    verdict = reports.admit(report_of("dns", TRUE, at=1), generation=1, stored=None, now=minute(1))
     assert isinstance(verdict, reports.Accepted)
     updated = lifecycle.with_status(ResourceState(document), RULES, verdict.status, children=0)
 

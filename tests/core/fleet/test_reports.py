@@ -25,19 +25,19 @@ from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, minute, repor
 NOW = minute(60)
 
 
-def judge(
+def admit(
     report: Report, *, generation: int = 1, stored: AdapterStatus | None = None, now: datetime = NOW
 ) -> reports.Accepted | reports.Discarded | reports.Rejected:
-    return reports.judge(report, generation=generation, stored=stored, now=now)
+    return reports.admit(report, generation=generation, stored=stored, now=now)
 
 
 def stored(available: ConditionStatus = TRUE, *, at: int = 50, generation: int = 1) -> AdapterStatus:
     return reports.apply(report_of(available=available, at=at, generation=generation), None)
 
 
-def fields(verdict: object) -> list[str]:
-    assert isinstance(verdict, reports.Rejected)
-    return [field for field, _ in verdict.errors]
+def fields(result: object) -> list[str]:
+    assert isinstance(result, reports.Rejected)
+    return [field for field, _ in result.errors]
 
 
 def with_conditions(*conditions: ReportedCondition) -> Report:
@@ -50,32 +50,32 @@ def with_conditions(*conditions: ReportedCondition) -> Report:
 
 @pytest.mark.parametrize("name", ["dns", "a", "my-adapter", "Adapter_2", "gcp.dns", "0", "x" * 63])
 def test_names_of_existing_adapters_are_accepted(name: str) -> None:
-    assert isinstance(judge(report_of(name, at=60)), reports.Accepted)
+    assert isinstance(admit(report_of(name, at=60)), reports.Accepted)
 
 
 @pytest.mark.parametrize(
     "name", ["", " ", "a b", "a/b", "a\n", "dns\x00", "-dns", "dns-", ".", "..", "é", "x" * 64, "a%2Fb"]
 )
 def test_a_name_that_is_no_safe_segment_is_rejected(name: str) -> None:
-    assert fields(judge(report_of(name, at=60))) == ["adapter"]
+    assert fields(admit(report_of(name, at=60))) == ["adapter"]
 
 
 @pytest.mark.parametrize("generation", [0, -1, 2**63, 10**30])
 def test_an_impossible_generation_is_rejected(generation: int) -> None:
-    assert fields(judge(report_of(at=60, generation=generation))) == ["observed_generation"]
+    assert fields(admit(report_of(at=60, generation=generation))) == ["observed_generation"]
 
 
 def test_the_largest_generation_is_discarded_as_future() -> None:
-    verdict = judge(report_of(at=60, generation=2**63 - 1))
+    result = admit(report_of(at=60, generation=2**63 - 1))
 
-    assert verdict == reports.Discarded(DiscardReason.FUTURE_GENERATION)
+    assert result == reports.Discarded(DiscardReason.FUTURE_GENERATION)
 
 
 @pytest.mark.parametrize("age", [timedelta(minutes=30), timedelta(minutes=-5)])
 def test_a_time_on_the_boundary_is_accepted(age: timedelta) -> None:
     report = msgspec.structs.replace(report_of(), observed_time=NOW - age)
 
-    assert isinstance(judge(report), reports.Accepted)
+    assert isinstance(admit(report), reports.Accepted)
 
 
 @pytest.mark.parametrize(
@@ -90,29 +90,29 @@ def test_a_time_on_the_boundary_is_accepted(age: timedelta) -> None:
 def test_a_time_beyond_the_boundary_is_rejected(observed: datetime, message: str) -> None:
     report = msgspec.structs.replace(report_of(), observed_time=observed)
 
-    assert judge(report) == reports.Rejected((("observed_time", f"{message}, got {observed.isoformat()}"),))
+    assert admit(report) == reports.Rejected((("observed_time", f"{message}, got {observed.isoformat()}"),))
 
 
 def test_a_time_without_an_offset_is_rejected() -> None:
     report = msgspec.structs.replace(report_of(), observed_time=NOW.replace(tzinfo=None))
 
-    assert fields(judge(report)) == ["observed_time"]
+    assert fields(admit(report)) == ["observed_time"]
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\t\n"])
 def test_a_condition_without_a_type_is_rejected(empty: str) -> None:
-    assert fields(judge(with_conditions(ReportedCondition(empty, TRUE)))) == ["conditions[3].type"]
+    assert fields(admit(with_conditions(ReportedCondition(empty, TRUE)))) == ["conditions[3].type"]
 
 
 def test_a_duplicate_type_is_rejected_at_its_second_position() -> None:
-    verdict = judge(with_conditions(ReportedCondition("Extra", TRUE), ReportedCondition("Extra", FALSE)))
+    result = admit(with_conditions(ReportedCondition("Extra", TRUE), ReportedCondition("Extra", FALSE)))
 
     message = "expected each type once, got this one a second time"
-    assert verdict == reports.Rejected((("conditions[4].type", message),))
+    assert result == reports.Rejected((("conditions[4].type", message),))
 
 
 def test_types_differ_in_case() -> None:
-    assert isinstance(judge(with_conditions(ReportedCondition("available", FALSE))), reports.Accepted)
+    assert isinstance(admit(with_conditions(ReportedCondition("available", FALSE))), reports.Accepted)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_types_differ_in_case() -> None:
 def test_a_text_is_accepted_up_to_its_limit(field: str, limit: int) -> None:
     extra = ReportedCondition("Extra", TRUE)
 
-    at_the_limit = judge(with_conditions(msgspec.structs.replace(extra, **{field: "x" * limit})))
-    beyond = judge(with_conditions(msgspec.structs.replace(extra, **{field: "x" * (limit + 1)})))
+    at_the_limit = admit(with_conditions(msgspec.structs.replace(extra, **{field: "x" * limit})))
+    beyond = admit(with_conditions(msgspec.structs.replace(extra, **{field: "x" * (limit + 1)})))
 
     assert isinstance(at_the_limit, reports.Accepted)
     message = f"expected at most {limit} characters, got {limit + 1}"
@@ -137,14 +137,14 @@ def test_a_text_is_accepted_up_to_its_limit(field: str, limit: int) -> None:
 def test_conditions_are_accepted_up_to_their_limit() -> None:
     extra = [ReportedCondition(f"Extra{n}", TRUE) for n in range(reports.MAX_CONDITIONS - 2)]
 
-    assert isinstance(judge(with_conditions(*extra[:-1])), reports.Accepted)
-    assert judge(with_conditions(*extra)) == reports.Rejected((("conditions", "expected at most 50, got 51"),))
+    assert isinstance(admit(with_conditions(*extra[:-1])), reports.Accepted)
+    assert admit(with_conditions(*extra)) == reports.Rejected((("conditions", "expected at most 50, got 51"),))
 
 
 def test_too_many_conditions_are_reported_as_one_error() -> None:
-    verdict = judge(with_conditions(*[ReportedCondition("", TRUE)] * reports.MAX_CONDITIONS))
+    result = admit(with_conditions(*[ReportedCondition("", TRUE)] * reports.MAX_CONDITIONS))
 
-    assert fields(verdict) == ["conditions"]
+    assert fields(result) == ["conditions"]
 
 
 @pytest.mark.parametrize("field", ["data", "metadata"])
@@ -152,14 +152,14 @@ def test_data_and_metadata_have_a_size_limit(field: str) -> None:
     def enclosing(size: int) -> Report:
         return msgspec.structs.replace(report_of(at=60), **{field: msgspec.Raw(b'"' + b"x" * (size - 2) + b'"')})
 
-    assert isinstance(judge(enclosing(reports.MAX_DATA_BYTES)), reports.Accepted)
-    assert fields(judge(enclosing(reports.MAX_DATA_BYTES + 1))) == [field]
+    assert isinstance(admit(enclosing(reports.MAX_DATA_BYTES)), reports.Accepted)
+    assert fields(admit(enclosing(reports.MAX_DATA_BYTES + 1))) == [field]
 
 
 def test_all_errors_are_reported_at_once() -> None:
     report = Report("", 0, minute(0), (ReportedCondition("", TRUE), ReportedCondition("", TRUE)))
 
-    assert fields(judge(report)) == [
+    assert fields(admit(report)) == [
         "adapter",
         "observed_generation",
         "observed_time",
@@ -172,41 +172,41 @@ def test_all_errors_are_reported_at_once() -> None:
 
 
 def test_a_report_on_a_future_generation_is_discarded() -> None:
-    assert judge(report_of(at=60, generation=2)) == reports.Discarded(DiscardReason.FUTURE_GENERATION)
+    assert admit(report_of(at=60, generation=2)) == reports.Discarded(DiscardReason.FUTURE_GENERATION)
 
 
 def test_a_first_report_on_an_older_generation_is_accepted() -> None:
-    assert isinstance(judge(report_of(at=60, generation=1), generation=3), reports.Accepted)
+    assert isinstance(admit(report_of(at=60, generation=1), generation=3), reports.Accepted)
 
 
 def test_a_report_never_replaces_one_on_a_newer_generation() -> None:
-    verdict = judge(report_of(at=60, generation=1), generation=2, stored=stored(generation=2, at=50))
+    result = admit(report_of(at=60, generation=1), generation=2, stored=stored(generation=2, at=50))
 
-    assert verdict == reports.Discarded(DiscardReason.STALE_GENERATION)
+    assert result == reports.Discarded(DiscardReason.STALE_GENERATION)
 
 
 def test_a_report_never_replaces_a_later_one_on_the_same_generation() -> None:
-    assert judge(report_of(at=49), stored=stored(at=50)) == reports.Discarded(DiscardReason.STALE_TIME)
+    assert admit(report_of(at=49), stored=stored(at=50)) == reports.Discarded(DiscardReason.STALE_TIME)
 
 
 def test_a_newer_generation_is_accepted_with_an_earlier_time() -> None:
-    verdict = judge(report_of(at=49, generation=2), generation=2, stored=stored(at=50, generation=1))
+    result = admit(report_of(at=49, generation=2), generation=2, stored=stored(at=50, generation=1))
 
-    assert isinstance(verdict, reports.Accepted)
+    assert isinstance(result, reports.Accepted)
 
 
 def test_a_second_report_with_an_equal_time_replaces_the_first() -> None:
-    verdict = judge(report_of(available=FALSE, at=50), stored=stored(TRUE, at=50))
+    result = admit(report_of(available=FALSE, at=50), stored=stored(TRUE, at=50))
 
-    assert isinstance(verdict, reports.Accepted)
-    assert verdict.status.status_of(AVAILABLE) is FALSE
+    assert isinstance(result, reports.Accepted)
+    assert result.status.status_of(AVAILABLE) is FALSE
 
 
 def test_the_same_report_again_changes_nothing() -> None:
-    first = judge(report_of(at=50))
+    first = admit(report_of(at=50))
     assert isinstance(first, reports.Accepted)
 
-    assert judge(report_of(at=50), stored=first.status) == first
+    assert admit(report_of(at=50), stored=first.status) == first
 
 
 def test_offsets_of_time_zones_do_not_matter() -> None:
@@ -214,11 +214,11 @@ def test_offsets_of_time_zones_do_not_matter() -> None:
         report_of(), observed_time=minute(50).astimezone(timezone(timedelta(hours=5, minutes=30)))
     )
 
-    verdict = judge(east, stored=stored(at=50))
+    result = admit(east, stored=stored(at=50))
 
-    assert isinstance(verdict, reports.Accepted)
-    assert verdict.status.last_report_time == minute(50)
-    assert verdict.status.last_report_time.tzinfo is UTC
+    assert isinstance(result, reports.Accepted)
+    assert result.status.last_report_time == minute(50)
+    assert result.status.last_report_time.tzinfo is UTC
 
 
 # The mandatory conditions
@@ -229,66 +229,66 @@ def test_a_report_without_a_mandatory_condition_is_rejected(name: str) -> None:
     report = report_of(at=60)
     lacking = msgspec.structs.replace(report, conditions=tuple(c for c in report.conditions if c.type != name))
 
-    verdict = judge(lacking)
+    result = admit(lacking)
 
-    assert verdict == reports.Rejected(
+    assert result == reports.Rejected(
         (("conditions", f"expected all of Applied, Available, Health; missing: {name}"),)
     )
 
 
 def test_a_report_without_conditions_lacks_all_three() -> None:
-    verdict = judge(msgspec.structs.replace(report_of(at=60), conditions=()))
+    result = admit(msgspec.structs.replace(report_of(at=60), conditions=()))
 
-    assert isinstance(verdict, reports.Rejected)
-    assert verdict.errors[0][1].endswith("missing: Applied, Available, Health")
+    assert isinstance(result, reports.Rejected)
+    assert result.errors[0][1].endswith("missing: Applied, Available, Health")
 
 
 def test_the_order_of_the_rules() -> None:
     known = stored(at=50, generation=2)
     incomplete = msgspec.structs.replace(report_of(), conditions=(ReportedCondition(AVAILABLE, UNKNOWN),))
 
-    def verdict(**changes: object) -> object:
-        return judge(msgspec.structs.replace(incomplete, **changes), generation=2, stored=known)
+    def result(**changes: object) -> object:
+        return admit(msgspec.structs.replace(incomplete, **changes), generation=2, stored=known)
 
-    assert fields(verdict(adapter="", observed_generation=3, observed_time=minute(60))) == ["adapter"]
-    assert verdict(observed_generation=3, observed_time=minute(40)) == reports.Discarded(
+    assert fields(result(adapter="", observed_generation=3, observed_time=minute(60))) == ["adapter"]
+    assert result(observed_generation=3, observed_time=minute(40)) == reports.Discarded(
         DiscardReason.FUTURE_GENERATION
     )
-    assert verdict(observed_generation=1, observed_time=minute(40)) == reports.Discarded(
+    assert result(observed_generation=1, observed_time=minute(40)) == reports.Discarded(
         DiscardReason.STALE_GENERATION
     )
-    assert verdict(observed_generation=2, observed_time=minute(40)) == reports.Discarded(DiscardReason.STALE_TIME)
-    assert fields(verdict(observed_generation=2, observed_time=minute(60))) == ["conditions"]
+    assert result(observed_generation=2, observed_time=minute(40)) == reports.Discarded(DiscardReason.STALE_TIME)
+    assert fields(result(observed_generation=2, observed_time=minute(60))) == ["conditions"]
 
 
 # Unknown
 
 
 def test_the_first_unknown_of_an_adapter_is_accepted() -> None:
-    verdict = judge(report_of(available=UNKNOWN, at=60))
+    result = admit(report_of(available=UNKNOWN, at=60))
 
-    assert isinstance(verdict, reports.Accepted)
-    assert verdict.status.status_of(AVAILABLE) is UNKNOWN
+    assert isinstance(result, reports.Accepted)
+    assert result.status.status_of(AVAILABLE) is UNKNOWN
 
 
 @pytest.mark.parametrize("known", [TRUE, FALSE, UNKNOWN])
 @pytest.mark.parametrize("generation", [1, 2])
 def test_a_later_unknown_is_always_discarded(known: ConditionStatus, generation: int) -> None:
-    verdict = judge(
+    result = admit(
         report_of(available=UNKNOWN, at=60, generation=generation),
         generation=2,
         stored=stored(known, generation=1),
     )
 
-    assert verdict == reports.Discarded(DiscardReason.UNKNOWN)
+    assert result == reports.Discarded(DiscardReason.UNKNOWN)
 
 
 @pytest.mark.parametrize("answer", [TRUE, FALSE])
 def test_a_result_after_an_unknown_follows_the_usual_rules(answer: ConditionStatus) -> None:
     known = stored(UNKNOWN, at=50)
 
-    assert isinstance(judge(report_of(available=answer, at=50), stored=known), reports.Accepted)
-    assert judge(report_of(available=answer, at=49), stored=known) == reports.Discarded(DiscardReason.STALE_TIME)
+    assert isinstance(admit(report_of(available=answer, at=50), stored=known), reports.Accepted)
+    assert admit(report_of(available=answer, at=49), stored=known) == reports.Discarded(DiscardReason.STALE_TIME)
 
 
 def test_other_conditions_may_be_unknown() -> None:
@@ -298,9 +298,9 @@ def test_other_conditions_may_be_unknown() -> None:
         for each in report.conditions
     )
 
-    verdict = judge(msgspec.structs.replace(report, conditions=unsure), stored=stored())
+    result = admit(msgspec.structs.replace(report, conditions=unsure), stored=stored())
 
-    assert isinstance(verdict, reports.Accepted)
+    assert isinstance(result, reports.Accepted)
 
 
 # Stored status
@@ -374,9 +374,9 @@ def test_the_stored_generation_and_time_never_decrease(history: list[Report]) ->
     known: AdapterStatus | None = None
     for report in history:
         before = known
-        verdict = judge(report, generation=3, stored=known)
-        if isinstance(verdict, reports.Accepted):
-            known = verdict.status
+        result = admit(report, generation=3, stored=known)
+        if isinstance(result, reports.Accepted):
+            known = result.status
         if before is not None and known is not None:
             assert (known.observed_generation, known.last_report_time) >= (
                 before.observed_generation,
@@ -390,9 +390,9 @@ def test_a_stored_result_never_becomes_unknown(history: list[Report]) -> None:
     known: AdapterStatus | None = None
     has_result = False
     for report in history:
-        verdict = judge(report, generation=3, stored=known)
-        if isinstance(verdict, reports.Accepted):
-            known = verdict.status
+        result = admit(report, generation=3, stored=known)
+        if isinstance(result, reports.Accepted):
+            known = result.status
             has_result = has_result or known.status_of(AVAILABLE) is not UNKNOWN
         if has_result:
             assert known is not None
@@ -403,8 +403,8 @@ def test_a_stored_result_never_becomes_unknown(history: list[Report]) -> None:
 def test_resending_the_last_accepted_report_changes_nothing(history: list[Report]) -> None:
     known: AdapterStatus | None = None
     for report in history:
-        verdict = judge(report, generation=3, stored=known)
-        if isinstance(verdict, reports.Accepted):
-            known = verdict.status
-            again = judge(report, generation=3, stored=known)
-            assert again in (verdict, reports.Discarded(DiscardReason.UNKNOWN))
+        result = admit(report, generation=3, stored=known)
+        if isinstance(result, reports.Accepted):
+            known = result.status
+            again = admit(report, generation=3, stored=known)
+            assert again in (result, reports.Discarded(DiscardReason.UNKNOWN))

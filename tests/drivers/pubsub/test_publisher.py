@@ -162,21 +162,21 @@ class TestTopic:
 
         assert ids(await inbox.receive(1)) == ["event-0"]
 
-    async def test_a_deleted_topic_is_trouble_until_it_is_back(self, host: str, inbox: Inbox) -> None:
+    async def test_a_deleted_topic_is_unavailable_until_it_is_back(self, host: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with opened_publisher(host, inbox.topic, observe=observed.append) as publisher:
             await inbox.delete_topic()
             refused = await publisher.publish(make_events(3), deadline=AMPLE)
-            await eventually(lambda: publisher.trouble() is not None)
-            trouble = publisher.trouble() or ""
+            await eventually(lambda: publisher.unavailable_reason() is not None)
+            unavailable_reason = publisher.unavailable_reason() or ""
             await inbox.create_topic()
-            await eventually(lambda: publisher.trouble() is None)
+            await eventually(lambda: publisher.unavailable_reason() is None)
             again = await publisher.publish(make_events(3), deadline=AMPLE)
 
         assert list(refused.outcomes) == [Outcome.REFUSED] * 3
         assert "NOT_FOUND" in refused.error
-        assert inbox.topic in trouble
+        assert inbox.topic in unavailable_reason
         assert list(again.outcomes) == [Outcome.CONFIRMED] * 3
         assert [change.is_connected for change in observed] == [True, False, True]
 
@@ -233,9 +233,9 @@ class TestConnection:
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic, observe=observed.append) as publisher,
         ):
             await proxy.cut()
-            await eventually(lambda: publisher.trouble() is not None)
+            await eventually(lambda: publisher.unavailable_reason() is not None)
             await proxy.heal()
-            await eventually(lambda: publisher.trouble() is None)
+            await eventually(lambda: publisher.unavailable_reason() is None)
 
         assert observed[0].is_connected
         assert "UNAVAILABLE" in observed[1].reason
@@ -288,11 +288,11 @@ class TestEmulatorKilled:
                 await private.kill()
             await proxy.cut()
             receipt = await publishing
-            trouble = publisher.trouble()
+            unavailable_reason = publisher.unavailable_reason()
             await private.start()
             proxy.release_responses()
             await proxy.heal()
-            await eventually(lambda: publisher.trouble() is None)
+            await eventually(lambda: publisher.unavailable_reason() is None)
             confirmed, others = split(events, receipt)
             async with open_inbox(private.host, topic=topic, is_created=False) as after:
                 await after.subscribe()
@@ -303,6 +303,6 @@ class TestEmulatorKilled:
         assert others
         assert {event.id for event in confirmed} <= taken
         assert "UNAVAILABLE" in receipt.error
-        assert trouble
+        assert unavailable_reason
         assert list(again.outcomes) == [Outcome.CONFIRMED] * len(others)
         assert sorted(received) == sorted(event.id for event in others)

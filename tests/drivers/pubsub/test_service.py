@@ -52,7 +52,7 @@ class TestTopic:
         async with opened_publisher(service.host) as publisher:
             receipt = await publisher.publish(make_events(2), deadline=AMPLE)
 
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
 
     async def test_an_existing_topic_is_not_created(self, service: FakeService) -> None:
@@ -69,7 +69,7 @@ class TestTopic:
         service.on_create = always(status)
 
         async with opened_publisher(service.host, create_topic=True) as publisher:
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
         assert service.creations == 1
 
     async def test_a_publisher_that_may_neither_get_nor_create_publishes(self, service: FakeService) -> None:
@@ -92,10 +92,10 @@ class TestTopic:
         service.on_get = in_turn(StatusCode.UNAVAILABLE, StatusCode.INTERNAL, StatusCode.UNAVAILABLE)
 
         async with opened_publisher(service.host, observe=observed.append) as publisher:
-            trouble = publisher.trouble()
-            await eventually(lambda: publisher.trouble() is None)
+            unavailable_reason = publisher.unavailable_reason()
+            await eventually(lambda: publisher.unavailable_reason() is None)
 
-        assert trouble == f"{service.host}: UNAVAILABLE: set by a test"
+        assert unavailable_reason == f"{service.host}: UNAVAILABLE: set by a test"
         assert [change.is_connected for change in observed] == [False, False, False, True]
 
 
@@ -218,11 +218,11 @@ class TestPublishing:
         async with opened_publisher(service.host) as publisher:
             service.on_publish = service.on_get = always(StatusCode.UNAVAILABLE)
             await publisher.publish(make_events(1), deadline=AMPLE)
-            await eventually(lambda: publisher.trouble() is not None)
+            await eventually(lambda: publisher.unavailable_reason() is not None)
             service.on_publish = service.on_get = always(None)
             await publisher.publish(make_events(1), deadline=AMPLE)
 
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
 
     async def test_a_timeout_triggers_a_check_of_the_topic(self, service: FakeService) -> None:
         service.is_responding.clear()
@@ -342,9 +342,9 @@ class TestCredentials:
         async with opened_publisher("", endpoint=secure.host) as publisher:
             secure.on_authorization = signed_with("second")
             refused = await publisher.publish(make_events(1), deadline=AMPLE)
-            await eventually(lambda: publisher.trouble() is not None)
+            await eventually(lambda: publisher.unavailable_reason() is not None)
             write_key_file(first_key, key=private_keys[1], key_id="second")
-            await eventually(lambda: publisher.trouble() is None)
+            await eventually(lambda: publisher.unavailable_reason() is None)
             again = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert refused.outcomes[0] in (Outcome.REFUSED, Outcome.UNCONFIRMED)

@@ -115,7 +115,7 @@ class TestRequiredResources:
             ) as subscriber:
                 await emulator.kill()
                 await emulator.start()
-                await eventually(lambda: len(changes) >= 3 and subscriber.trouble() is None)
+                await eventually(lambda: len(changes) >= 3 and subscriber.unavailable_reason() is None)
                 await publish(emulator.host, "events", 1)
 
                 assert await ack_next(subscriber, 1) == ["event-0"]
@@ -129,13 +129,13 @@ class TestRequiredResources:
 
         assert delivery.message.body == b"junk"
 
-    async def test_a_denied_pull_is_trouble(self, service: FakeSubscription) -> None:
+    async def test_a_denied_pull_is_unavailable(self, service: FakeSubscription) -> None:
         service.on_pull = always(StatusCode.PERMISSION_DENIED)
 
         async with opened(make_subscriber(service.host)) as subscriber:
-            await eventually(lambda: subscriber.trouble() is not None)
+            await eventually(lambda: subscriber.unavailable_reason() is not None)
 
-            assert subscriber.trouble() == f"{service.host}: PERMISSION_DENIED: set by a test"
+            assert subscriber.unavailable_reason() == f"{service.host}: PERMISSION_DENIED: set by a test"
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ class TestReceiving:
         assert limits_while_full == [3]
         assert service.pull_limits[1] == 1
 
-    async def test_a_pull_without_a_response_is_not_trouble(self, service: FakeSubscription) -> None:
+    async def test_a_pull_without_a_response_is_not_unavailable(self, service: FakeSubscription) -> None:
         changes: list[Connectivity] = []
         service.on_pull = in_turn(StatusCode.DEADLINE_EXCEEDED, StatusCode.DEADLINE_EXCEEDED)
         service.deliver("a-1")

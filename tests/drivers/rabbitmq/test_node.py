@@ -53,7 +53,7 @@ async def check_loss_during_batch(
         proxy.release_responses()
         receipt = await publishing
         await restore()
-        await eventually(lambda: publisher.trouble() is None, timeout=AMPLE)
+        await eventually(lambda: publisher.unavailable_reason() is None, timeout=AMPLE)
         again = await publisher.publish(make_events(MANY, first=MANY), deadline=AMPLE)
         async with rabbitmq.open_inbox(broker.url, exchange=exchange, queue=queue) as inbox:
             received = {message.message_id for message in await inbox.receive_all()}
@@ -90,22 +90,22 @@ class TestAlarm:
         ):
             async with private_rabbitmq.alarm():
                 first = await publisher.publish(make_events(2_000), deadline=SHORT)
-                await eventually(lambda: publisher.trouble() is not None)
-                trouble = publisher.trouble()
+                await eventually(lambda: publisher.unavailable_reason() is not None)
+                unavailable_reason = publisher.unavailable_reason()
                 sent = proxy.published
                 second = await publisher.publish(make_events(100, first=2_000), deadline=SHORT)
 
                 assert Outcome.UNCONFIRMED in first.outcomes
-                assert trouble is not None
-                assert "the broker accepts no messages now" in trouble
+                assert unavailable_reason is not None
+                assert "the broker accepts no messages now" in unavailable_reason
                 assert second.outcomes == [Outcome.UNCONFIRMED] * 100
-                assert second.error == trouble
+                assert second.error == unavailable_reason
                 assert proxy.published == sent
                 waiting = asyncio.create_task(publisher.publish(make_events(50, first=2_100), deadline=AMPLE))
             receipt = await waiting
 
             assert receipt.outcomes == [Outcome.CONFIRMED] * 50
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
             assert proxy.connections == 1
 
 
@@ -131,10 +131,10 @@ class TestTls:
         for ca_file in (untrusted, None):
             url = rabbitmq.url_of(private_rabbitmq.tls_port, tls=True)
             async with opened(url, "amq.fanout", ca_file=ca_file) as publisher:
-                trouble = publisher.trouble()
+                unavailable_reason = publisher.unavailable_reason()
 
-            assert trouble is not None
-            assert "certificate verify failed" in trouble
+            assert unavailable_reason is not None
+            assert "certificate verify failed" in unavailable_reason
 
     async def test_a_ca_file_that_appears_later_is_read(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path, tmp_path: Path
@@ -143,11 +143,11 @@ class TestTls:
         url = rabbitmq.url_of(private_rabbitmq.tls_port, tls=True)
 
         async with opened(url, "amq.fanout", ca_file=late) as publisher:
-            trouble = publisher.trouble()
+            unavailable_reason = publisher.unavailable_reason()
             await asyncio.to_thread(shutil.copy, ca_file, late)
-            await eventually(lambda: publisher.trouble() is None)
+            await eventually(lambda: publisher.unavailable_reason() is None)
 
-        assert trouble == f"127.0.0.1:{private_rabbitmq.tls_port}: {late}: No such file or directory"
+        assert unavailable_reason == f"127.0.0.1:{private_rabbitmq.tls_port}: {late}: No such file or directory"
 
 
 class TestUsers:

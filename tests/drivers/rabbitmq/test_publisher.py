@@ -48,7 +48,7 @@ def make_publisher(url: str, exchange: str, **options: Unpack[PublisherOptions])
 
 
 async def publish_once_connected(publisher: Publisher, events: list[Event]) -> Receipt:
-    await eventually(lambda: publisher.trouble() is None)
+    await eventually(lambda: publisher.unavailable_reason() is None)
     return await publisher.publish(events, deadline=AMPLE)
 
 
@@ -175,12 +175,12 @@ class TestExchange:
             with pytest.raises(Misconfigured):
                 await publisher.open()
 
-            assert publisher.trouble() == "the publisher is not open"
+            assert publisher.unavailable_reason() == "the publisher is not open"
             assert proxy.connections == 1
 
     async def test_a_predeclared_exchange_of_the_right_type_is_used(self, rabbitmq_url: str) -> None:
         async with opened(make_publisher(rabbitmq_url, "amq.fanout")) as publisher:
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
 
     async def test_an_unknown_exchange_with_a_reserved_name_is_an_error(self, rabbitmq_url: str) -> None:
         with pytest.raises(Misconfigured, match=r"no exchange 'amq\.made-up'.*reserved prefix"):
@@ -225,7 +225,7 @@ class TestOutcomes:
         async with opened(make_publisher(rabbitmq_url, inbox.exchange, routing_key="key")) as publisher:
             receipt = await publisher.publish(make_events(600, padding=300), deadline=AMPLE)
 
-            assert publisher.trouble() is None
+            assert publisher.unavailable_reason() is None
         assert receipt.outcomes == [Outcome.UNROUTABLE] * 600
         assert receipt.error == f"exchange '{inbox.exchange}' has no queue for routing key 'key'"
 
@@ -323,14 +323,14 @@ class TestConnection:
             await proxy.cut()
             async with opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher:
                 before = await publisher.publish(make_events(1), deadline=AMPLE)
-                trouble = publisher.trouble()
+                unavailable_reason = publisher.unavailable_reason()
                 await proxy.heal()
                 after = await publish_once_connected(publisher, make_events(1))
 
         assert before.outcomes == [Outcome.UNCONFIRMED]
-        assert before.error == trouble
-        assert trouble is not None
-        assert trouble.startswith(f"127.0.0.1:{proxy.port}: Connect call failed")
+        assert before.error == unavailable_reason
+        assert unavailable_reason is not None
+        assert unavailable_reason.startswith(f"127.0.0.1:{proxy.port}: Connect call failed")
         assert after.outcomes == [Outcome.CONFIRMED]
         assert [change.is_connected for change in observed] == [False, True]
 
@@ -379,7 +379,7 @@ class TestConnection:
             opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher,
         ):
             await proxy.cut()
-            await eventually(lambda: publisher.trouble() is not None)
+            await eventually(lambda: publisher.unavailable_reason() is not None)
             await proxy.heal()
             receipt = await publish_once_connected(publisher, make_events(10))
 
@@ -396,14 +396,14 @@ class TestConnection:
             async with opened(publisher):
                 proxy.hold_responses()
                 silent = await publisher.publish(make_events(1), deadline=SHORT)
-                trouble = publisher.trouble()
+                unavailable_reason = publisher.unavailable_reason()
                 proxy.release_responses()
                 receipt = await publish_once_connected(publisher, make_events(1, first=1))
 
                 assert proxy.connections == 2
         assert silent.outcomes == [Outcome.UNCONFIRMED]
-        assert trouble is not None
-        assert "no answer for" in trouble
+        assert unavailable_reason is not None
+        assert "no answer for" in unavailable_reason
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
     async def test_a_wrong_password_is_retried_and_never_shown(
@@ -417,20 +417,23 @@ class TestConnection:
             async with opened(publisher):
                 await eventually(lambda: proxy.connections > 1)
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)
-                trouble = publisher.trouble()
+                unavailable_reason = publisher.unavailable_reason()
 
         assert receipt.outcomes == [Outcome.UNCONFIRMED]
-        assert trouble is not None
-        assert "ACCESS_REFUSED - Login was refused" in trouble
+        assert unavailable_reason is not None
+        assert "ACCESS_REFUSED - Login was refused" in unavailable_reason
         assert len(observed) == 1
-        shown = f"{receipt} {trouble} {observed} {publisher!r} {caplog.text}"
+        shown = f"{receipt} {unavailable_reason} {observed} {publisher!r} {caplog.text}"
         assert "s3cr3t" not in shown
 
     async def test_an_unknown_virtual_host_is_named(self, rabbitmq_url: str) -> None:
         async with opened(make_publisher(url_of(RABBITMQ_PORT, vhost="no/where"), "events")) as publisher:
-            trouble = publisher.trouble()
+            unavailable_reason = publisher.unavailable_reason()
 
-        assert trouble == f"127.0.0.1:{RABBITMQ_PORT}: virtual host 'no/where' is unknown, or closed to this user"
+        assert (
+            unavailable_reason
+            == f"127.0.0.1:{RABBITMQ_PORT}: virtual host 'no/where' is unknown, or closed to this user"
+        )
 
     async def test_close_ends_a_publish_that_waits_for_a_connection(self) -> None:
         slow = Backoff(initial=AMPLE, maximum=AMPLE)

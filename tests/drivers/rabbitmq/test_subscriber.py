@@ -423,16 +423,16 @@ class TestConnection:
                 attempts = proxy.connections
                 await proxy.heal()
                 await eventually(lambda: proxy.connections > attempts + 3)
-                trouble = subscriber.trouble()
+                unavailable_reason = subscriber.unavailable_reason()
 
-        assert trouble is not None
-        assert "pa55word" not in trouble + repr(changes)
+        assert unavailable_reason is not None
+        assert "pa55word" not in unavailable_reason + repr(changes)
         assert len(changes) <= 2
 
     async def test_a_subscriber_that_was_never_opened_can_be_closed(self, topology: Topology) -> None:
         subscriber = topology.subscriber()
 
-        assert subscriber.trouble() == "the subscriber is not open"
+        assert subscriber.unavailable_reason() == "the subscriber is not open"
         await subscriber.close()
 
     async def test_a_broker_that_never_answers_does_not_block_close(self, topology: Topology) -> None:
@@ -484,7 +484,7 @@ class TestNode:
 
             await (private_rabbitmq.stop() if is_orderly else private_rabbitmq.kill())
             await private_rabbitmq.start()
-            await eventually(lambda: subscriber.trouble() is None, timeout=AMPLE)
+            await eventually(lambda: subscriber.unavailable_reason() is None, timeout=AMPLE)
             await failed.nack()
             expected = {f"event-{number}" for number in range(10)}
             expected -= {delivery.message.attributes["id"] for delivery in (done, lasting)}

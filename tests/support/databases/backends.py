@@ -87,7 +87,7 @@ class SqlFleet(SqlFleetStore):
         super().__init__(database)
         self.open = database.open
         self.close = database.close
-        self.trouble = database.trouble
+        self.unavailable_reason = database.unavailable_reason
         self.audit = SqlAuditLog(database)
 
     @classmethod

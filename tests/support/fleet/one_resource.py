@@ -137,13 +137,13 @@ class OneResource:
         )
 
     def send(self, report: Report) -> reports.Accepted | reports.Discarded | reports.Rejected:
-        verdict = reports.judge(
+        result = reports.admit(
             report,
             generation=self.generation,
             stored=self.statuses.get(report.adapter),
             now=report.observed_time,
         )
-        if isinstance(verdict, reports.Accepted):
-            self.statuses[report.adapter] = verdict.status
+        if isinstance(result, reports.Accepted):
+            self.statuses[report.adapter] = result.status
             self.refresh()
-        return verdict
+        return result

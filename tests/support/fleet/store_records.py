@@ -205,7 +205,7 @@ def keeping_discarded(resource_id: str, *reports: DiscardedReport, limit: int = 
     def work(fleet: FleetTransaction) -> None:
         fleet.lock(resource_id)
         for report in reports:
-            fleet.keep_discarded(resource_id, report, limit=limit)
+            fleet.record_discarded(resource_id, report, limit=limit)
 
     return work
 
@@ -214,7 +214,7 @@ def keeping_generations(resource_id: str, *records: GenerationRecord) -> Callabl
     def work(fleet: FleetTransaction) -> None:
         fleet.lock(resource_id)
         for record in records:
-            fleet.keep_generation(resource_id, record)
+            fleet.record_generation(resource_id, record)
 
     return work
 

@@ -199,7 +199,7 @@ class ProcessLoop(Loop):
         """Record every event that is published inside the context."""
         subscriber = self.broker.subscriber()
         await subscriber.open()
-        await eventually(lambda: subscriber.trouble() is None)
+        await eventually(lambda: subscriber.unavailable_reason() is None)
         recorder = EventRecorder(subscriber)
         task = asyncio.create_task(recorder.run())
         try:

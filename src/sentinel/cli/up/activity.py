@@ -74,13 +74,13 @@ class PulseActivityObserver:
         self._clock = clock
         self._errors: tuple[str, ...] = ()
 
-    def judged(self, page: PageReport) -> None:
+    def decided(self, page: PageReport) -> None:
         """Ignored: only published events are shown."""
 
     def published(self, batch: PublishedBatch) -> None:
         at = self._clock.now()
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
-            resource, reason = pending.judgement.resource, pending.judgement.decision.reason
+            resource, reason = pending.paced.resource, pending.paced.decision.reason
             is_confirmed = outcome is Outcome.CONFIRMED
             self._on_activity(
                 Activity(
@@ -153,8 +153,8 @@ class AdapterActivityObserver:
     def nacked(self, reason: str, resource_id: str, events: int) -> None:
         self._emit_error(f"requeued events: {reason}", resource_id)
 
-    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
-        self._emit_error(f"cannot {operation}: {trouble}")
+    def api_failed(self, operation: ApiOperation, error: ApiUnavailable) -> None:
+        self._emit_error(f"cannot {operation}: {error}")
 
     def api_recovered(self, operation: ApiOperation) -> None:
         self._emit(f"can {operation} again", ActivityLevel.SUCCESS)

@@ -157,9 +157,9 @@ class DashboardObserver:
         self._decisions: dict[str, PacedDecision] = {}
         self._at = state.started
 
-    def judged(self, page: PageReport) -> None:
+    def decided(self, page: PageReport) -> None:
         self._at = page.at
-        for decision in page.judgements:
+        for decision in page.paced_decisions:
             if decision.verdict is not PacingVerdict.REPEATED:
                 self._decisions[decision.resource.id] = decision
 

@@ -143,7 +143,7 @@ def build_server(
     first = msgspec.structs.replace(
         first,
         loops=(opener.run, *first.loops, expiry.run),
-        checks={"database": database.trouble, **first.checks},
+        checks={"database": database.unavailable_reason, **first.checks},
     )
     return BuiltServer(
         parts=(first, *others),

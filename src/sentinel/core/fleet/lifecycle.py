@@ -134,7 +134,7 @@ def delete(
 def with_status(
     state: ResourceState, rules: AggregationRules, status: AdapterStatus, *, children: int
 ) -> ResourceState:
-    """Return the resource with this adapter status, which `reports.judge` made from a report."""
+    """Return the resource with this adapter status, which `reports.admit` made from a report."""
     others = [each for each in state.statuses if each.adapter != status.adapter]
     statuses = tuple(sorted((*others, status), key=lambda each: each.adapter))
     return reaggregate(msgspec.structs.replace(state, statuses=statuses), rules, children=children)

@@ -67,7 +67,7 @@ class Rejected(msgspec.Struct, frozen=True, tag=True):
     """The path of each invalid field, such as `conditions[2].type`, and what is wrong with it."""
 
 
-def judge(
+def admit(
     report: Report, *, generation: int, stored: AdapterStatus | None, now: datetime
 ) -> Accepted | Discarded | Rejected:
     """Judge a report on a resource at this generation. `stored` is the current status of the adapter."""
@@ -93,7 +93,7 @@ def judge(
 
 
 def apply(report: Report, stored: AdapterStatus | None) -> AdapterStatus:
-    """Return the adapter's status after this report, which `judge` has accepted.
+    """Return the adapter's status after this report, which `admit` has accepted.
 
     The report replaces all conditions. A condition that was there before keeps its creation time and, if its
     status is unchanged, its transition time.

@@ -119,14 +119,14 @@ class PubSubPublisher:
                     await self._supervisor.wait_for_attempt()
                 if self._connection.current is not None:
                     await self._send(batch)
-                reason = self.trouble() or "the connection was closed"
+                reason = self.unavailable_reason() or "the connection was closed"
         except TimeoutError:
             self._recheck.set()
-            reason = self.trouble() or f"no answer within {deadline.total_seconds():g}s"
+            reason = self.unavailable_reason() or f"no answer within {deadline.total_seconds():g}s"
         return Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.first_error(reason))
 
-    def trouble(self) -> str | None:
-        return self._supervisor.trouble()
+    def unavailable_reason(self) -> str | None:
+        return self._supervisor.unavailable_reason()
 
     async def close(self) -> None:
         await self._supervisor.stop()

@@ -114,8 +114,8 @@ class PubSubSubscriber:
     def deliveries(self) -> AsyncIterator[HeldDelivery[_PulledMessage]]:
         return self._held.deliveries()
 
-    def trouble(self) -> str | None:
-        return self._supervisor.trouble()
+    def unavailable_reason(self) -> str | None:
+        return self._supervisor.unavailable_reason()
 
     async def close(self) -> None:
         self._is_closing = True

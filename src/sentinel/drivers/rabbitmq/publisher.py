@@ -92,20 +92,20 @@ class RabbitMQPublisher:
                 await asyncio.sleep(0)
                 channel = await self._wait_for_channel()
                 if channel is None:
-                    reason = self.trouble() or ""
+                    reason = self.unavailable_reason() or ""
                 else:
                     await channel.send(batch)
                     reason = f"connection lost: {channel.lost.result()}" if channel.lost.done() else ""
         except TimeoutError:
-            reason = self.trouble() or f"no answer within {deadline.total_seconds():g}s"
+            reason = self.unavailable_reason() or f"no answer within {deadline.total_seconds():g}s"
             if self._channel is not None:
                 self._channel.fail_if_silent(self._heartbeat)
         return Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._first_error(batch, reason))
 
-    def trouble(self) -> str | None:
-        trouble, channel = self._supervisor.trouble(), self._channel
-        if trouble is not None or channel is None:
-            return trouble
+    def unavailable_reason(self) -> str | None:
+        unavailable_reason, channel = self._supervisor.unavailable_reason(), self._channel
+        if unavailable_reason is not None or channel is None:
+            return unavailable_reason
         if channel.lost.done():
             return f"{self._address.broker}: connection lost: {channel.lost.result()}"
         if channel.is_blocked():

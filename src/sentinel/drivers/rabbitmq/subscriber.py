@@ -102,8 +102,8 @@ class RabbitMQSubscriber:
     def deliveries(self) -> AsyncIterator[HeldDelivery[_RabbitMQMessage]]:
         return self._held.deliveries()
 
-    def trouble(self) -> str | None:
-        return self._supervisor.trouble()
+    def unavailable_reason(self) -> str | None:
+        return self._supervisor.unavailable_reason()
 
     async def close(self) -> None:
         # Settlements first: they are sent in order, and the broker redelivers the rest when the connection ends.

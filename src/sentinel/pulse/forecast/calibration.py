@@ -99,13 +99,13 @@ async def calibrate(
         cycles += 1
     cpu_per_page, wall_per_page = (cpu() - cpu_start) / counted.pages, (wall() - wall_start) / counted.pages
     peak_mebibytes = _peak_mebibytes()
-    judging = _cost(lambda: _judge(documents, settings.policy, now), cpu) / len(documents)
+    deciding = _cost(lambda: _decide_all(documents, settings.policy, now), cpu) / len(documents)
     composing = _cost(lambda: _compose(documents, composer, now), cpu) / len(documents)
     costs = Costs(
         resources=len(profile),
         pages=-(-counted.pages // cycles),
-        cpu_microseconds_per_page=max(0.0, cpu_per_page - fetched / counted.pages * judging) * 1e6,
-        cpu_microseconds_per_resource=judging * 1e6,
+        cpu_microseconds_per_page=max(0.0, cpu_per_page - fetched / counted.pages * deciding) * 1e6,
+        cpu_microseconds_per_resource=deciding * 1e6,
         cpu_microseconds_per_event=composing * 1e6,
         milliseconds_per_page=wall_per_page * 1e3,
         bytes_per_resource=sum(map(len, documents)) / len(documents),
@@ -149,15 +149,15 @@ class _ProfileRecorder:
         self.documents: list[bytes] = []
         self.malformed: list[str] = []
 
-    def judged(self, page: PageReport) -> None:
-        self._fetched += len(page.judgements)
+    def decided(self, page: PageReport) -> None:
+        self._fetched += len(page.paced_decisions)
         self._progress(self._fetched)
         if self._is_done:
             return
         self.malformed.extend(page.malformed)
-        for judgement in page.judgements:
-            if judgement.verdict is not PacingVerdict.REPEATED:
-                self.profile.add(judgement.resource, page.at)
+        for paced in page.paced_decisions:
+            if paced.verdict is not PacingVerdict.REPEATED:
+                self.profile.add(paced.resource, page.at)
         for resource in page.resources[: _MAX_DOCUMENTS - len(self.documents)]:
             with suppress(Malformed):  # in a field that no decision reads; the cycle reports it if it is due
                 resource.decode()
@@ -171,7 +171,7 @@ class _ProfileRecorder:
     def crashed(self, error: BaseException) -> None: ...
 
 
-def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
+def _decide_all(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
     """Do what a pulse does for every resource of a page."""
     pacer = Pacer()
     pacer.begin_cycle()

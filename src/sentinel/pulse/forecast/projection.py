@@ -101,7 +101,7 @@ class ForecastProjection(msgspec.Struct, frozen=True, kw_only=True):
                 break
             period = fetching + sending
         minutes = self.plan.duration / timedelta(minutes=1)
-        judging = (pages * costs.cpu_microseconds_per_page + size * costs.cpu_microseconds_per_resource) / 1e6
+        deciding = (pages * costs.cpu_microseconds_per_page + size * costs.cpu_microseconds_per_resource) / 1e6
         return Estimate(
             resources=size,
             events_per_minute=simulated.events / minutes,
@@ -112,7 +112,7 @@ class ForecastProjection(msgspec.Struct, frozen=True, kw_only=True):
             events_at_first_poll=simulated.at_first_poll,
             api_requests_per_second=pages / period,
             cycle_seconds=fetching + sending,
-            cpu_millicores=(judging + sending) / period * 1000,
+            cpu_millicores=(deciding + sending) / period * 1000,
             memory_mebibytes=self._mebibytes(size, simulated.max_remembered),
             keeps_poll_interval=fetching + sending <= poll_interval,
         )

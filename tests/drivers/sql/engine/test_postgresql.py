@@ -102,7 +102,7 @@ async def test_terminated_connections_are_replaced(store: SqlFleet, postgresql_d
 
     await store.transact(inserting(stored("cls-1")))
     assert await store.get("cls-1") == stored("cls-1")
-    assert store.trouble() is None
+    assert store.unavailable_reason() is None
 
 
 async def test_work_that_lost_its_connection_is_rerun_and_takes_effect_once(
@@ -140,7 +140,7 @@ async def test_work_that_lost_its_connection_is_rerun_and_takes_effect_once(
 
 
 async def wait_until_available(store: SqlFleet) -> None:
-    while store.trouble() is not None:  # noqa: ASYNC110 - readiness polls it, too
+    while store.unavailable_reason() is not None:  # noqa: ASYNC110 - readiness polls it, too
         await asyncio.sleep(0.05)
 
 
@@ -153,15 +153,15 @@ async def test_a_restart_of_the_server_is_survived(
         await asyncio.to_thread(private_postgresql.stop)
         with pytest.raises(Unavailable):
             await store.get("cls-1")
-        trouble = store.trouble()
+        unavailable_reason = store.unavailable_reason()
         await asyncio.to_thread(private_postgresql.start)
 
         async with asyncio.timeout(TIMEOUT):
             await wait_until_available(store)
         assert await store.get("cls-1") == stored("cls-1")
         await store.transact(inserting(stored("cls-2")))
-        assert trouble is not None
-        assert private_postgresql.password not in trouble
+        assert unavailable_reason is not None
+        assert private_postgresql.password not in unavailable_reason
 
 
 async def test_kill_9_of_the_server_loses_no_confirmed_write(
@@ -205,13 +205,13 @@ async def test_a_database_that_refuses_connections_is_unavailable_until_later(
     try:
         with pytest.raises(Unavailable, match="not currently accepting connections"):
             await store.get("cls-1")
-        trouble = store.trouble()
+        unavailable_reason = store.unavailable_reason()
     finally:
         await postgresql.execute(server, f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
 
-    assert trouble is not None
+    assert unavailable_reason is not None
     assert await store.get("cls-1") is None
-    assert store.trouble() is None
+    assert store.unavailable_reason() is None
 
 
 async def test_the_error_of_an_unreachable_server_has_no_password() -> None:
@@ -221,7 +221,7 @@ async def test_the_error_of_an_unreachable_server_has_no_password() -> None:
     with pytest.raises(Unavailable) as caught:
         await store.open()
 
-    shown = "".join(traceback.format_exception(caught.value)) + str(store.trouble()) + repr(store)
+    shown = "".join(traceback.format_exception(caught.value)) + str(store.unavailable_reason()) + repr(store)
     assert f"postgresql://sentinel@{LOOPBACK}:{port}/fleet" in str(caught.value)
     assert SECRET not in shown
 

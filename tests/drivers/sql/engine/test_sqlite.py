@@ -230,7 +230,7 @@ async def test_a_database_that_is_not_open_is_unavailable(file: Path) -> None:
     with pytest.raises(Unavailable, match="is closed"):
         await store.get("cls-1")
 
-    assert store.trouble() == f"{file} is not open"
+    assert store.unavailable_reason() == f"{file} is not open"
 
 
 async def test_another_process_with_sqlites_lock_fails_writes_but_not_reads(store: SqlFleet, file: Path) -> None:
@@ -238,12 +238,12 @@ async def test_another_process_with_sqlites_lock_fails_writes_but_not_reads(stor
         shell.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="database is locked"):
             await store.transact(inserting(stored("cls-1")))
-        assert store.trouble() == f"{file}: database is locked"
+        assert store.unavailable_reason() == f"{file}: database is locked"
         assert await store.get("cls-1") is None
 
     await store.transact(inserting(stored("cls-1")))
 
-    assert store.trouble() is None
+    assert store.unavailable_reason() is None
 
 
 async def test_the_database_recovers_without_a_write(store: SqlFleet, file: Path) -> None:
@@ -253,7 +253,7 @@ async def test_the_database_recovers_without_a_write(store: SqlFleet, file: Path
             await store.transact(inserting(stored("cls-1")))
 
     async with asyncio.timeout(TIMEOUT):
-        while store.trouble() is not None:  # noqa: ASYNC110 - readiness polls it, too
+        while store.unavailable_reason() is not None:  # noqa: ASYNC110 - readiness polls it, too
             await asyncio.sleep(0.05)
 
 

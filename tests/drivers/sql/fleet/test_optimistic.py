@@ -74,7 +74,7 @@ def replacing(**changed: object) -> Callable[[FleetTransaction], None]:
 
 def keeping_a_generation(fleet: FleetTransaction) -> None:
     reporting("cls-1", 1)(fleet)
-    fleet.keep_generation("cls-1", generation(2))
+    fleet.record_generation("cls-1", generation(2))
 
 
 def suppressing_the_error(fleet: FleetTransaction) -> None:

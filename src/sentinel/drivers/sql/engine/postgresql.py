@@ -84,7 +84,7 @@ class PostgresqlDatabase:
         self._redactor = Redactor([dsn.reveal()])
         self._pool: Pool | None = None
         self._key_locks = KeyLocks(timeout=_KEY_LOCK_TIMEOUT)
-        self._trouble: str | None = f"{dsn} is not open"
+        self._unavailable_reason: str | None = f"{dsn} is not open"
         self._recovery: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -92,7 +92,7 @@ class PostgresqlDatabase:
             return
         await self.prepare(migrate=self._migrate)
         self._pool = Pool(self._connect, size=self._connections)
-        self._trouble = None
+        self._unavailable_reason = None
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -101,7 +101,7 @@ class PostgresqlDatabase:
             recovery.cancel()
             await asyncio.wait((recovery,))
         if pool is not None:
-            self._trouble = f"{self._dsn} is not open"
+            self._unavailable_reason = f"{self._dsn} is not open"
             await pool.close()
 
     async def prepare(self, *, migrate: bool) -> Migration:
@@ -123,8 +123,8 @@ class PostgresqlDatabase:
     async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
         return await self._retry(self._write_optimistically_once, work)
 
-    def trouble(self) -> str | None:
-        return self._trouble
+    def unavailable_reason(self) -> str | None:
+        return self._unavailable_reason
 
     async def _retry(self, attempt: Callable[[Callable[[S], T]], Awaitable[T]], work: Callable[[S], T]) -> T:
         """Attempt the work until it succeeds, fails with an error that a retry does not fix, or too often."""
@@ -226,7 +226,7 @@ class PostgresqlDatabase:
         try:
             async with asyncio.timeout(_WORK_TIMEOUT.total_seconds()) as deadline:
                 yield connection
-            self._trouble = None
+            self._unavailable_reason = None
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -241,14 +241,14 @@ class PostgresqlDatabase:
 
     def _unavailable(self, error: Exception, what: str = "") -> Unavailable:
         reason = f"{self._dsn}: {f'{what}: ' if what else ''}{self._describe(error)}"
-        self._trouble = reason
+        self._unavailable_reason = reason
         if self._recovery is None or self._recovery.done():
             self._recovery = asyncio.create_task(self._recover(), name="postgresql-recovery")
         return Unavailable(reason)
 
     async def _recover(self) -> None:
         """Ping until the server responds: while not ready, no request would come to show that it has recovered."""
-        while self._trouble is not None:
+        while self._unavailable_reason is not None:
             await asyncio.sleep(_RECOVERY_INTERVAL.total_seconds())
             pool = self._pool
             if pool is None:
@@ -260,9 +260,9 @@ class PostgresqlDatabase:
                 finally:
                     pool.release(connection)
             except (*_LOST, *_REJECTED, *_MISCONFIGURED) as error:
-                self._trouble = f"{self._dsn}: {self._describe(error)}"
+                self._unavailable_reason = f"{self._dsn}: {self._describe(error)}"
             else:
-                self._trouble = None
+                self._unavailable_reason = None
 
     async def _with_engine(self, use: Callable[[Any], T]) -> T:
         from sqlalchemy.exc import DBAPIError

@@ -98,7 +98,7 @@ class _Writer:
     def __init__(self, file: Path, *, busy_timeout: timedelta) -> None:
         self._file = file
         self._connection = connect(file, busy_timeout=busy_timeout)
-        self.trouble: str | None = None
+        self.unavailable_reason: str | None = None
 
     def run(self, jobs: Sequence[Job]) -> None:
         session = SqliteSession(self._connection)
@@ -114,7 +114,7 @@ class _Writer:
             # No caller gets a result before the commit, so all of them can fail together.
             self._fail(jobs, error)
         else:
-            self.trouble = None
+            self.unavailable_reason = None
 
     def _run_in_savepoint(self, job: Job, session: Session) -> None:
         self._connection.execute("SAVEPOINT work")
@@ -129,10 +129,10 @@ class _Writer:
             self._connection.execute("RELEASE work")
 
     def _fail(self, jobs: Sequence[Job], error: sqlite3.Error) -> None:
-        self.trouble = f"{self._file}: {error}"
+        self.unavailable_reason = f"{self._file}: {error}"
         for job in jobs:
             job.result = None
-            job.error = Unavailable(self.trouble)
+            job.error = Unavailable(self.unavailable_reason)
             job.error.__cause__ = error
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
@@ -140,16 +140,16 @@ class _Writer:
 
     @property
     def is_failing(self) -> bool:
-        return self.trouble is not None
+        return self.unavailable_reason is not None
 
     def recover(self) -> None:
         """Write one page: while not ready, no request would come to show that the database has recovered."""
         try:
             self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         except sqlite3.Error as error:
-            self.trouble = f"{self._file}: {error}"
+            self.unavailable_reason = f"{self._file}: {error}"
         else:
-            self.trouble = None
+            self.unavailable_reason = None
 
     def close(self) -> None:
         self._connection.close()
@@ -274,5 +274,5 @@ class SqliteDatabase:
     async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
         raise NeedsTransaction
 
-    def trouble(self) -> str | None:
-        return f"{self._file} is not open" if self._writer is None else self._writer.trouble
+    def unavailable_reason(self) -> str | None:
+        return f"{self._file} is not open" if self._writer is None else self._writer.unavailable_reason

@@ -111,10 +111,10 @@ class OptimisticTransaction:
     def remove(self, resource_id: str) -> None:
         self._give_up()
 
-    def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+    def record_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
         self._give_up()
 
-    def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
+    def record_generation(self, resource_id: str, record: GenerationRecord) -> None:
         self._give_up()
 
     def recall(self, actor: str, key: str) -> StoredResponse | None:

@@ -168,7 +168,7 @@ class SqlFleetTransaction(SqlTransaction):
         self._count(before, -1)
         del self._known[resource_id]
 
-    def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+    def record_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
         self._run(
             _DISCARD,
             {
@@ -179,7 +179,7 @@ class SqlFleetTransaction(SqlTransaction):
         )
         self._run(_DROP_SURPLUS, {"resource_id": resource_id, "kept": limit})
 
-    def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
+    def record_generation(self, resource_id: str, record: GenerationRecord) -> None:
         self._run(_END_GENERATION, {"of": resource_id, "is_past": True})
         self._run(
             _KEEP_GENERATION,
