@@ -19,7 +19,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from tests.sim.faults import FaultRates, Transmission
 from tests.sim.message_checker import MessageLog
-from tests.sim.network import Network, ServiceFleetReader
+from tests.sim.network import Network, ServiceFleetReader, cancel_all
 from tests.sim.process import Process
 from tests.sim.pulse_checker import PulseChecker
 from tests.sim.trace import Trace
@@ -58,11 +58,7 @@ class BrokerLink:
         return None
 
     async def close(self) -> None:
-        in_flight = list(self._in_flight)
-        for each in in_flight:
-            each.cancel()
-        if in_flight:
-            await asyncio.wait(in_flight)
+        await cancel_all(self._in_flight)
 
     async def _send(self, event: Event, deadline: timedelta) -> Outcome:
         transmission = Transmission.LOST if self.is_cut else self._faults.transmission()
