@@ -129,7 +129,7 @@ class PulseProcess(Process):
             publish_deadline=timedelta(seconds=2),
             clock=self.clock,
             max_events_per_second=self._max_events_per_second,
-            observer=PulseChecker(self.name, self._trace, self._policy, self.clock),
+            observer=PulseChecker(self, self._policy),
             tracer=NO_TRACING,
             randomness=self._random.randbytes,
             jitter=self._random.random,
