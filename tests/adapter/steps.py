@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sentinel.ports.errors import ApiUnavailable
 from tests.support.adapter_harness import AdapterHarness, ScriptedTask
 
 
@@ -39,6 +40,13 @@ async def recover_and_settle(harness: AdapterHarness) -> None:
     """End the outage of the API."""
     harness.api.recover()
     await harness.until_settled()
+
+
+async def start_outage(harness: AdapterHarness, resource_id: str) -> None:
+    """Make the API fail, and wait until the service notices it because of an event."""
+    harness.api.fail(ApiUnavailable("connection refused"))
+    await harness.pulse(resource_id)
+    await until_api_fails(harness)
 
 
 async def until_api_fails(harness: AdapterHarness) -> None:

@@ -8,7 +8,7 @@ from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.testing.adapter_api import Failure
 from sentinel.testing.loop import simulated
-from tests.adapter.steps import recover_and_settle, until_api_fails
+from tests.adapter.steps import recover_and_settle, start_outage, until_api_fails
 from tests.support.adapter_harness import HOUR, SECOND, AdapterHarness, ScriptedTask
 
 MINUTE = timedelta(minutes=1)
@@ -41,15 +41,13 @@ async def test_readiness_recovers_without_an_event() -> None:
 @simulated
 async def test_while_the_api_is_down_events_are_kept_and_no_more_taken() -> None:
     async with AdapterHarness(ScriptedTask().adapter) as harness:
-        harness.api.fail(ApiUnavailable("connection refused"))
-        await harness.put_and_pulse("c0")
-        await until_api_fails(harness)
+        harness.api.put("c0")
+        await start_outage(harness, "c0")
         reads_before = harness.api.reads
         await harness.put_and_pulse(*CLUSTERS[1:])
         await harness.after(2 * HOUR)
 
-        assert harness.backlog == 20
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (20, [])
         assert harness.service.checks["hyperfleet_api"]() == "connection refused"
         assert harness.api.reads - reads_before < 600  # two hours, one attempt per 30 seconds and delivery
 
@@ -81,8 +79,7 @@ async def test_while_reports_fail_single_deliveries_probe_and_none_is_lost() -> 
         await harness.after(HOUR)
 
         assert len(task.resources) <= 140  # one per 30 seconds, and the 20 before the first report failed
-        assert harness.backlog == 20
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (20, [])
 
         await recover_and_settle(harness)
 
@@ -111,8 +108,7 @@ async def test_a_token_without_permission_to_report_loses_nothing() -> None:
         await harness.put_and_pulse("c1")
         await harness.after(3 * HOUR)
 
-        assert harness.backlog == 1
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (1, [])
         assert harness.service.checks["hyperfleet_api"]() == "403 Forbidden"
 
         await recover_and_settle(harness)
@@ -131,8 +127,7 @@ async def test_resources_without_a_route_do_not_block_others() -> None:
         await harness.put_and_pulse("c1")
         await harness.until(lambda: len(harness.api.sent) == 1, timeout=2 * MINUTE)
 
-        assert await harness.dead_letters() == []
-        assert harness.backlog == 4
+        assert (harness.backlog, await harness.dead_letters()) == (4, [])
 
 
 @simulated
@@ -162,8 +157,7 @@ async def test_one_resource_whose_report_fails_does_not_block_others() -> None:
         await harness.put_and_pulse(*CLUSTERS[:10])
         await harness.until(lambda: len(harness.api.sent) == 10)
 
-        assert harness.backlog == 1
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (1, [])
 
         await recover_and_settle(harness)
 

@@ -207,6 +207,15 @@ class TestScheduling:
 
 class TestSettlement:
     @simulated
+    async def test_a_deliberately_discarded_report_acks_its_event(self) -> None:
+        async with AdapterHarness(ScriptedTask(InProgress()).adapter) as harness:
+            harness.api.put("c1")
+            for _ in range(2):
+                await pulse_and_settle(harness, "c1")
+
+        assert harness.seen.report_outcomes == [ReportOutcome.STORED, ReportOutcome.DISCARDED]
+
+    @simulated
     async def test_an_event_is_kept_until_its_report_is_accepted(self) -> None:
         task = ScriptedTask(is_blocked=True)
         async with AdapterHarness(task.adapter) as harness:
@@ -216,15 +225,6 @@ class TestSettlement:
             await release_and_settle(harness, task)
 
         assert len(harness.api.results) == 1
-
-    @simulated
-    async def test_a_deliberately_discarded_report_acks_its_event(self) -> None:
-        async with AdapterHarness(ScriptedTask(InProgress()).adapter) as harness:
-            harness.api.put("c1")
-            for _ in range(2):
-                await pulse_and_settle(harness, "c1")
-
-        assert harness.seen.report_outcomes == [ReportOutcome.STORED, ReportOutcome.DISCARDED]
 
     @simulated
     async def test_a_resource_that_is_gone_is_acked_without_a_report(self) -> None:

@@ -11,7 +11,7 @@ from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.testing.loop import simulated
-from tests.adapter.steps import put_and_settle, recover_and_settle, start_task, until_api_fails
+from tests.adapter.steps import put_and_settle, recover_and_settle, start_outage, start_task
 from tests.support.adapter_harness import HOUR, SECOND, AdapterHarness, ScriptedTask
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
@@ -102,9 +102,7 @@ async def test_queued_events_are_requeued_when_the_service_stops() -> None:
 @simulated
 async def test_shutdown_does_not_wait_for_an_api_that_is_down() -> None:
     async with AdapterHarness(ScriptedTask().adapter) as harness:
-        harness.api.fail(ApiUnavailable("down"))
-        await harness.pulse("c1")
-        await until_api_fails(harness)
+        await start_outage(harness, "c1")
 
         started = harness.clock.now()
         await harness.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -110,29 +111,29 @@ class PulseProcess(Process):
     ) -> None:
         super().__init__(name, trace, network=network, skew=skew)
         self.link = link
+        self._fleet = ServiceFleetReader(network, plurals, page_size=3)
         self._policy = policy
-        self._poll_interval = poll_interval
         self._republish_interval = republish_interval
-        self._max_events_per_second = max_events_per_second
-        self._plurals = plurals
-        self._random = random
+        self._make_pulse = partial(
+            Pulse,
+            resource_type=plurals[0],
+            poll_interval=poll_interval,
+            policy=policy,
+            max_events_per_second=max_events_per_second,
+            randomness=random.randbytes,
+            jitter=random.random,
+        )
 
     def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
-        pulse = Pulse(
-            resource_type=self._plurals[0],
-            poll_interval=self._poll_interval,
-            policy=self._policy,
+        pulse = self._make_pulse(
             pacer=Pacer(republish_interval=self._republish_interval),
             composer=Composer({"resource_id": ".id", "resource_type": ".kind"}),
-            fleet=ServiceFleetReader(self.network, self._plurals, page_size=3),
+            fleet=self._fleet,
             publisher=self.link,
             publish_deadline=timedelta(seconds=2),
             clock=self.clock,
-            max_events_per_second=self._max_events_per_second,
             observer=PulseChecker(self, self._policy),
             tracer=NO_TRACING,
-            randomness=self._random.randbytes,
-            jitter=self._random.random,
         )
         return pulse.run(stopping)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -38,6 +39,8 @@ from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
 
 CHAIN = ("validation", "dns", "provision")
 MILLISECOND = timedelta(milliseconds=1)
+
+make_fast_pulse = partial(make_pulse, poll_interval=SECOND)
 
 
 class AdapterChain:
@@ -133,13 +136,8 @@ async def run_chain(
 ) -> ChainRun:
     stopping, recorder = Stopping(), Recorder()
     chain = AdapterChain(skews=skews or {}, tick=tick)
-    pulse = make_pulse(
-        fleet=chain,
-        publisher=chain,
-        clock=chain.clock,
-        observer=recorder,
-        poll_interval=SECOND,
-        follows_progress=follows_progress,
+    pulse = make_fast_pulse(
+        fleet=chain, publisher=chain, clock=chain.clock, observer=recorder, follows_progress=follows_progress
     )
     seconds, reasons = [], []
     async with asyncio.TaskGroup() as group:
