@@ -8,6 +8,7 @@ from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.testing.adapter_api import Failure
 from sentinel.testing.loop import simulated
+from tests.adapter.steps import recover_and_settle, start_outage, until_api_fails
 from tests.support.adapter_harness import HOUR, SECOND, AdapterHarness, ScriptedTask
 
 MINUTE = timedelta(minutes=1)
@@ -40,20 +41,17 @@ async def test_readiness_recovers_without_an_event() -> None:
 @simulated
 async def test_while_the_api_is_down_events_are_kept_and_no_more_taken() -> None:
     async with AdapterHarness(ScriptedTask().adapter) as harness:
-        harness.api.fail(ApiUnavailable("connection refused"))
-        await harness.put_and_pulse("c0")
-        await harness.until(lambda: bool(harness.seen.api_errors))
+        harness.api.put("c0")
+        await start_outage(harness, "c0")
         reads_before = harness.api.reads
         await harness.put_and_pulse(*CLUSTERS[1:])
         await harness.after(2 * HOUR)
 
-        assert harness.backlog == 20
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (20, [])
         assert harness.service.checks["hyperfleet_api"]() == "connection refused"
         assert harness.api.reads - reads_before < 600  # two hours, one attempt per 30 seconds and delivery
 
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
         assert len({report.adapter for report in harness.api.sent}) == 1
         assert len(harness.api.sent) == 20
@@ -64,7 +62,7 @@ async def test_while_the_api_is_down_events_are_kept_and_no_more_taken() -> None
 async def test_no_deliveries_are_accepted_while_reads_fail() -> None:
     async with AdapterHarness(ScriptedTask().adapter, max_in_flight=40) as harness:
         harness.api.fail(ApiUnavailable("connection refused"))
-        await harness.until(lambda: bool(harness.seen.api_errors))
+        await until_api_fails(harness)
         for resource_id in CLUSTERS:
             await harness.pulse(resource_id)
         await harness.after(HOUR)
@@ -81,11 +79,9 @@ async def test_while_reports_fail_single_deliveries_probe_and_none_is_lost() -> 
         await harness.after(HOUR)
 
         assert len(task.resources) <= 140  # one per 30 seconds, and the 20 before the first report failed
-        assert harness.backlog == 20
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (20, [])
 
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
         assert {resource.id for resource in task.resources} == set(CLUSTERS)
 
@@ -99,8 +95,7 @@ async def test_after_a_long_outage_the_resource_is_evaluated_again() -> None:
         await harness.after(40 * MINUTE)
 
         harness.api.put("c1", spec={"changed": True})
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
     assert len(task.resources) > 1
     assert harness.seen.report_outcomes[-1] is ReportOutcome.STORED
@@ -113,12 +108,10 @@ async def test_a_token_without_permission_to_report_loses_nothing() -> None:
         await harness.put_and_pulse("c1")
         await harness.after(3 * HOUR)
 
-        assert harness.backlog == 1
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (1, [])
         assert harness.service.checks["hyperfleet_api"]() == "403 Forbidden"
 
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
         assert harness.seen.report_outcomes == [ReportOutcome.STORED]
 
@@ -134,8 +127,7 @@ async def test_resources_without_a_route_do_not_block_others() -> None:
         await harness.put_and_pulse("c1")
         await harness.until(lambda: len(harness.api.sent) == 1, timeout=2 * MINUTE)
 
-        assert await harness.dead_letters() == []
-        assert harness.backlog == 4
+        assert (harness.backlog, await harness.dead_letters()) == (4, [])
 
 
 @simulated
@@ -150,8 +142,7 @@ async def test_as_many_failing_reports_as_workers_do_not_block_others() -> None:
 
         assert await harness.dead_letters() == []
 
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
         assert len(harness.api.sent) == 22
 
@@ -161,16 +152,14 @@ async def test_one_resource_whose_report_fails_does_not_block_others() -> None:
     async with AdapterHarness(ScriptedTask().adapter, concurrency=2) as harness:
         harness.api.fail(fails("500 for this one", operation="report", prefix="bad"))
         await harness.put_and_pulse("bad")
-        await harness.until(lambda: bool(harness.seen.api_errors))
+        await until_api_fails(harness)
 
         await harness.put_and_pulse(*CLUSTERS[:10])
         await harness.until(lambda: len(harness.api.sent) == 10)
 
-        assert harness.backlog == 1
-        assert await harness.dead_letters() == []
+        assert (harness.backlog, await harness.dead_letters()) == (1, [])
 
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
         assert len(harness.api.sent) == 11
 
@@ -188,7 +177,6 @@ async def test_one_unreadable_resource_is_nacked_and_does_not_block_others() -> 
         assert harness.seen.nack_reasons
         assert harness.backlog == 1
 
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
         assert len(harness.api.sent) == 21

@@ -15,6 +15,7 @@ from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Message
 from sentinel.testing.loop import simulated
+from tests.adapter.steps import delete_and_settle, pulse_and_settle, put_and_settle, release_and_settle, start_task
 from tests.support.adapter_harness import SECOND, AdapterHarness, ScriptedTask
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -31,8 +32,7 @@ class TestReports:
         async with AdapterHarness(task.adapter) as harness:
             harness.api.put("c1", spec={"region": "us-east"})
 
-            await harness.pulse("c1")
-            await harness.until_settled()
+            await pulse_and_settle(harness, "c1")
 
         [report] = harness.api.sent
         assert (report.adapter, report.observed_generation) == ("dns", 1)
@@ -48,8 +48,7 @@ class TestReports:
         async with AdapterHarness(task.adapter) as harness:
             await harness.after(5 * SECOND)
 
-            await harness.put_and_pulse("c1")
-            await harness.until_settled()
+            await put_and_settle(harness, "c1")
 
             [report] = harness.api.sent
             assert report.observed_time - (harness.clock.now() - 5 * SECOND) < 5 * SECOND
@@ -62,8 +61,7 @@ class TestReports:
             harness.api.put("c1")
             harness.api.put("c1", spec={"replicas": 5})
 
-            await harness.pulse("c1", data={"id": "c1", "generation": 1, "spec": {"replicas": 3}})
-            await harness.until_settled()
+            await pulse_and_settle(harness, "c1", data={"id": "c1", "generation": 1, "spec": {"replicas": 3}})
 
         assert task.resources[0].spec == {"replicas": 5}
         assert harness.api.sent[0].observed_generation == 2
@@ -79,11 +77,7 @@ class TestReports:
             return Finalized()
 
         async with AdapterHarness(task.adapter) as harness:
-            harness.api.put("c1")
-            harness.api.delete("c1")
-
-            await harness.pulse("c1")
-            await harness.until_settled()
+            await delete_and_settle(harness, "c1")
 
         assert (finalized, task.resources) == (["c1"], [])
         [report] = harness.api.sent
@@ -95,11 +89,7 @@ class TestReports:
     async def test_without_a_finalizer_a_deleted_resource_is_finalised(self) -> None:
         task = ScriptedTask()
         async with AdapterHarness(task.adapter) as harness:
-            harness.api.put("c1")
-            harness.api.delete("c1")
-
-            await harness.pulse("c1")
-            await harness.until_settled()
+            await delete_and_settle(harness, "c1")
 
         assert task.resources == []
         assert harness.api.sent[0].status_of("Finalized") is TRUE
@@ -109,8 +99,7 @@ class TestReports:
         async with AdapterHarness(ScriptedTask(Done(data={"a": 1})).adapter) as harness:
             harness.api.refuse(lambda report: "" if report.data is UNSET else "400: data.a is not allowed")
 
-            await harness.put_and_pulse("c1")
-            await harness.until_settled()
+            await put_and_settle(harness, "c1")
 
             assert await harness.dead_letters() == []
         assert harness.seen.report_outcomes == [ReportOutcome.REFUSED, ReportOutcome.STORED]
@@ -123,8 +112,7 @@ class TestReports:
         async with AdapterHarness(ScriptedTask(Done(data={"a": 1})).adapter) as harness:
             harness.api.refuse(lambda report: "" if report.data is UNSET else "no" * 10_000)
 
-            await harness.put_and_pulse("c1")
-            await harness.until_settled()
+            await put_and_settle(harness, "c1")
 
         assert harness.seen.report_outcomes == [ReportOutcome.REFUSED, ReportOutcome.STORED]
 
@@ -134,14 +122,12 @@ class TestScheduling:
     async def test_events_during_an_evaluation_cause_one_more(self) -> None:
         task = ScriptedTask(is_blocked=True)
         async with AdapterHarness(task.adapter) as harness:
-            await harness.put_and_pulse("c1")
-            await harness.until(lambda: len(task.resources) == 1)
+            await start_task(harness, task)
             for _ in range(10):
                 await harness.pulse("c1")
             await harness.after(SECOND)
 
-            task.release()
-            await harness.until_settled()
+            await release_and_settle(harness, task)
 
         assert len(harness.api.sent) == 2
         assert [evaluation.events for evaluation in harness.seen.evaluations] == [1, 10]
@@ -156,8 +142,7 @@ class TestScheduling:
                 await harness.after(SECOND)
             assert len(task.resources) == 1
 
-            task.release()
-            await harness.until_settled()
+            await release_and_settle(harness, task)
 
         assert harness.seen.max_in_flight == 1
 
@@ -169,8 +154,7 @@ class TestScheduling:
             await harness.after(SECOND)
             assert len(task.resources) == 3
 
-            task.release()
-            await harness.until_settled()
+            await release_and_settle(harness, task)
 
         assert harness.seen.max_in_flight == 3
         assert len(harness.api.sent) == 10
@@ -178,19 +162,16 @@ class TestScheduling:
     @simulated
     async def test_a_fresh_report_saves_the_evaluation(self) -> None:
         async with AdapterHarness(ScriptedTask().adapter, report_max_age=60 * SECOND) as harness:
-            await harness.put_and_pulse("c1")
-            await harness.until_settled()
+            await put_and_settle(harness, "c1")
             await harness.after(59 * SECOND)
 
-            await harness.pulse("c1")
-            await harness.until_settled()
+            await pulse_and_settle(harness, "c1")
 
             assert len(harness.api.sent) == 1
             assert harness.seen.skips == [(SkipReason.FRESH, "c1", 1)]
 
             await harness.after(2 * SECOND)
-            await harness.pulse("c1")
-            await harness.until_settled()
+            await pulse_and_settle(harness, "c1")
 
             assert len(harness.api.sent) == 2
 
@@ -198,8 +179,7 @@ class TestScheduling:
     async def test_a_new_generation_is_evaluated_despite_a_fresh_report(self) -> None:
         async with AdapterHarness(ScriptedTask().adapter, report_max_age=60 * SECOND) as harness:
             for _ in range(2):
-                await harness.put_and_pulse("c1")
-                await harness.until_settled()
+                await put_and_settle(harness, "c1")
 
         assert [report.observed_generation for report in harness.api.sent] == [1, 2]
 
@@ -208,8 +188,7 @@ class TestScheduling:
         async with AdapterHarness(ScriptedTask().adapter) as harness:
             harness.api.put("c1")
             for _ in range(3):
-                await harness.pulse("c1")
-                await harness.until_settled()
+                await pulse_and_settle(harness, "c1")
 
         assert len(harness.api.sent) == 3
 
@@ -217,46 +196,40 @@ class TestScheduling:
     async def test_queue_age_is_that_of_the_oldest_event(self) -> None:
         task = ScriptedTask(is_blocked=True)
         async with AdapterHarness(task.adapter, concurrency=1) as harness:
-            await harness.put_and_pulse("c1")
-            await harness.until(lambda: len(task.resources) == 1)
+            await start_task(harness, task)
             await harness.put_and_pulse("c2")
             await harness.after(10 * SECOND)
 
-            task.release()
-            await harness.until_settled()
+            await release_and_settle(harness, task)
 
         assert 10 * SECOND <= harness.seen.queue_ages[1] < 11 * SECOND
 
 
 class TestSettlement:
     @simulated
-    async def test_an_event_is_kept_until_its_report_is_accepted(self) -> None:
-        task = ScriptedTask(is_blocked=True)
-        async with AdapterHarness(task.adapter) as harness:
-            await harness.put_and_pulse("c1")
-            await harness.until(lambda: len(task.resources) == 1)
-            assert harness.backlog == 1
-
-            task.release()
-            await harness.until_settled()
-
-        assert len(harness.api.results) == 1
-
-    @simulated
     async def test_a_deliberately_discarded_report_acks_its_event(self) -> None:
         async with AdapterHarness(ScriptedTask(InProgress()).adapter) as harness:
             harness.api.put("c1")
             for _ in range(2):
-                await harness.pulse("c1")
-                await harness.until_settled()
+                await pulse_and_settle(harness, "c1")
 
         assert harness.seen.report_outcomes == [ReportOutcome.STORED, ReportOutcome.DISCARDED]
 
     @simulated
+    async def test_an_event_is_kept_until_its_report_is_accepted(self) -> None:
+        task = ScriptedTask(is_blocked=True)
+        async with AdapterHarness(task.adapter) as harness:
+            await start_task(harness, task)
+            assert harness.backlog == 1
+
+            await release_and_settle(harness, task)
+
+        assert len(harness.api.results) == 1
+
+    @simulated
     async def test_a_resource_that_is_gone_is_acked_without_a_report(self) -> None:
         async with AdapterHarness(ScriptedTask().adapter) as harness:
-            await harness.pulse("c1")
-            await harness.until_settled()
+            await pulse_and_settle(harness, "c1")
 
             assert await harness.dead_letters() == []
         assert harness.api.sent == []
@@ -266,12 +239,10 @@ class TestSettlement:
     async def test_a_resource_removed_during_its_evaluation_is_acked(self) -> None:
         task = ScriptedTask(is_blocked=True)
         async with AdapterHarness(task.adapter) as harness:
-            await harness.put_and_pulse("c1")
-            await harness.until(lambda: len(task.resources) == 1)
+            await start_task(harness, task)
 
             harness.api.remove("c1")
-            task.release()
-            await harness.until_settled()
+            await release_and_settle(harness, task)
 
         assert harness.seen.report_outcomes == [ReportOutcome.GONE]
 
@@ -284,8 +255,7 @@ class TestSettlement:
             for _ in range(3):
                 await harness.pulse("c1")
 
-            task.release()
-            await harness.until_settled()
+            await release_and_settle(harness, task)
 
             assert harness.seen.report_outcomes[:2] == [ReportOutcome.REFUSED, ReportOutcome.REFUSED]
             letters = await harness.dead_letters()
@@ -293,8 +263,7 @@ class TestSettlement:
             assert "32 adapters" in letters[0].reason
 
             harness.api.recover()
-            await harness.put_and_pulse("c2")
-            await harness.until_settled()
+            await put_and_settle(harness, "c2")
 
             assert harness.seen.report_outcomes[-1] is ReportOutcome.STORED
 
@@ -311,8 +280,7 @@ class TestSettlement:
         async with AdapterHarness(ScriptedTask().adapter, concurrency=1) as harness:
             harness.api.fail(fail)
 
-            await harness.put_and_pulse("c1")
-            await harness.until_settled()
+            await put_and_settle(harness, "c1")
 
         assert [str(crash) for crash in harness.seen.crashes] == ["a bug"]
         assert len(harness.api.sent) == 1
@@ -332,8 +300,7 @@ class TestMessages:
         async with AdapterHarness(task.adapter) as harness:
             for number, name in enumerate(("id", "resource_id", "resourceId")):
                 harness.api.put(f"c{number}")
-                await harness.pulse(subject="", data={name: f"c{number}"})
-            await harness.until_settled()
+                await pulse_and_settle(harness, subject="", data={name: f"c{number}"})
 
         assert sorted(resource.id for resource in task.resources) == ["c0", "c1", "c2"]
 
@@ -350,8 +317,7 @@ class TestMessages:
     async def test_a_message_without_a_resource_is_dead_lettered(self, message: Message) -> None:
         async with AdapterHarness(ScriptedTask().adapter) as harness:
             await harness.deliver(message)
-            await harness.put_and_pulse("c1")
-            await harness.until_settled()
+            await put_and_settle(harness, "c1")
 
             [letter] = await harness.dead_letters()
             assert "expected" in letter.reason
@@ -363,8 +329,7 @@ class TestMessages:
     ) -> None:
         async with AdapterHarness(ScriptedTask().adapter) as harness:
             await harness.deliver(Message(b"{}", "application/json", BrokenAttributes(id="event", type="t")))
-            await harness.put_and_pulse("c1")
-            await harness.until_settled()
+            await put_and_settle(harness, "c1")
 
             [letter] = await harness.dead_letters()
             assert letter.reason == "the message cannot be read: RuntimeError: how odd"
@@ -376,8 +341,7 @@ class TestMessages:
     @simulated
     async def test_events_of_other_kinds_are_acked_without_a_request(self) -> None:
         async with AdapterHarness(ScriptedTask().adapter) as harness:
-            await harness.pulse("n1", kind="NodePool")
-            await harness.until_settled()
+            await pulse_and_settle(harness, "n1", kind="NodePool")
 
         assert harness.api.reads == 0
         assert harness.seen.skips == [(SkipReason.OTHER_KIND, "n1", 1)]
@@ -396,8 +360,7 @@ class TestMessages:
     async def test_a_resource_of_another_kind_than_its_event_is_skipped(self) -> None:
         async with AdapterHarness(ScriptedTask().adapter) as harness:
             harness.api.put("n1", kind="NodePool")
-            await harness.pulse("n1", kind="Cluster")
-            await harness.until_settled()
+            await pulse_and_settle(harness, "n1", kind="Cluster")
 
         assert harness.api.sent == []
         assert harness.seen.skips == [(SkipReason.OTHER_KIND, "n1", 1)]

@@ -11,15 +11,10 @@ from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.testing.loop import simulated
+from tests.adapter.steps import put_and_settle, recover_and_settle, start_outage, start_task
 from tests.support.adapter_harness import HOUR, SECOND, AdapterHarness, ScriptedTask
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
-
-
-async def start_task(harness: AdapterHarness, task: ScriptedTask) -> None:
-    """Start the evaluation of the cluster c1."""
-    await harness.put_and_pulse("c1")
-    await harness.until(lambda: len(task.resources) == 1)
 
 
 @simulated
@@ -72,8 +67,7 @@ async def test_interrupted_work_resumes_despite_its_fresh_report() -> None:
 async def test_an_interruption_does_not_replace_an_earlier_report() -> None:
     task = ScriptedTask()
     async with AdapterHarness(task.adapter) as harness:
-        await harness.put_and_pulse("c1")
-        await harness.until_settled()
+        await put_and_settle(harness, "c1")
         task.block()
         await harness.pulse("c1")
         await harness.until(lambda: len(task.resources) == 2)
@@ -108,9 +102,7 @@ async def test_queued_events_are_requeued_when_the_service_stops() -> None:
 @simulated
 async def test_shutdown_does_not_wait_for_an_api_that_is_down() -> None:
     async with AdapterHarness(ScriptedTask().adapter) as harness:
-        harness.api.fail(ApiUnavailable("down"))
-        await harness.pulse("c1")
-        await harness.until(lambda: bool(harness.seen.api_errors))
+        await start_outage(harness, "c1")
 
         started = harness.clock.now()
         await harness.stop()
@@ -160,8 +152,7 @@ class IgnoresCancellation:
 async def test_a_task_that_ignores_cancellation_is_reported_and_blocks_its_key() -> None:
     task = IgnoresCancellation()
     async with AdapterHarness(task.adapter, task_timeout=5 * SECOND) as harness:
-        await harness.put_and_pulse("c1")
-        await harness.until_settled()
+        await put_and_settle(harness, "c1")
         [report] = harness.api.sent
         assert report.status_of("Health") is FALSE
         assert harness.seen.evaluations[0].is_lingering
@@ -187,7 +178,6 @@ async def test_a_task_that_ignores_cancellation_runs_once_while_reports_fail() -
         assert task.running == task.max_running == 1
 
         task.released.set()
-        harness.api.recover()
-        await harness.until_settled()
+        await recover_and_settle(harness)
 
     assert task.max_running == 1

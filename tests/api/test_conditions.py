@@ -122,12 +122,18 @@ async def test_the_message_names_the_adapters_that_are_waited_for(cluster: Clust
     assert (available["reason"], "[validation]" in available["message"]) == ("AdaptersMissingReports", True)
 
 
-async def test_ready_becomes_false_when_an_adapter_fails(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("condition", "second", "reason"),
+    [("Ready", 11, "ReconciledMissingAdapters"), ("Available", 30, "AdapterReportedNotAvailable")],
+)
+async def test_conditions_become_false_when_an_adapter_fails(
+    cluster: Cluster, condition: str, second: int, reason: str
+) -> None:
     await cluster.make_ready()
     await cluster.report("dns", "False", generation=1, second=30)
 
-    await cluster.assert_condition("Ready", "False", generation=1, updated=11, transition=11)
-    assert (await cluster.condition("Ready"))["reason"] == "ReconciledMissingAdapters"
+    await cluster.assert_condition(condition, "False", generation=1, updated=second, transition=second)
+    assert (await cluster.condition(condition))["reason"] == reason
 
 
 async def test_ready_becomes_false_at_the_time_of_a_spec_change(cluster: Cluster) -> None:
@@ -191,14 +197,6 @@ async def test_available_does_not_become_true_at_mixed_generations(cluster: Clus
     assert (available["status"], available["reason"]) == ("False", "AdaptersNotAtSameGeneration")
     assert "dns=1" in available["message"]
     assert "validation=2" in available["message"]
-
-
-async def test_available_becomes_false_when_its_generation_breaks(cluster: Cluster) -> None:
-    await cluster.make_ready()
-    await cluster.report("dns", "False", generation=1, second=30)
-
-    await cluster.assert_condition("Available", "False", generation=1, updated=30, transition=30)
-    assert (await cluster.condition("Available"))["reason"] == "AdapterReportedNotAvailable"
 
 
 async def test_available_stays_true_when_another_generation_breaks(cluster: Cluster) -> None:

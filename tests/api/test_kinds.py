@@ -55,30 +55,30 @@ kinds:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "field"),
+    ("text", "position"),
     [
-        ("kinds:\n  - plural: clusters\n", 2, "kinds[0].kind"),
-        ("kinds:\n  - {plural: a/b, kind: A}\n", 2, "kinds[0].plural"),
-        ("kinds:\n  - {plural: resources, kind: A}\n", 2, "kinds[0].plural"),
-        ("kinds:\n  - {plural: as, kind: A}\n  - {plural: as, kind: B}\n", 3, "kinds[1].plural"),
-        ("kinds:\n  - {plural: as, kind: A}\n  - {plural: bs, kind: a}\n", 3, "kinds[1].kind"),
-        ("kinds:\n  - {plural: as, kind: A, parent: bs}\n", 2, "kinds[0].parent"),
-        ("kinds:\n  - {plural: as, kind: A, parent: as}\n", 2, "kinds[0].parent"),
-        ("kinds:\n  - {plural: as, kind: A, required_adapters: [x, x]}\n", 2, "kinds[0].required_adapters[1]"),
-        ("kinds:\n  - {plural: as, kind: A, required_adapters: [a-b, a_b]}\n", 2, "kinds[0].required_adapters[1]"),
-        ("kinds:\n  - {plural: as, kind: A, required_adapters: [a b]}\n", 2, "kinds[0].required_adapters[0]"),
-        ("kinds:\n  - {plural: as, kind: A, required_adapters: dns}\n", 2, "kinds[0].required_adapters"),
-        ("kinds:\n  - {plural: as, kind: A, adapters: [dns]}\n", 2, "kinds[0].adapters"),
-        ("kinds: []\n", 1, "kinds"),
-        ("kinds: x\n", 1, "kinds"),
-        ("", 1, "kinds"),
+        ("kinds:\n  - plural: clusters\n", "2: kinds[0].kind"),
+        ("kinds:\n  - {plural: a/b, kind: A}\n", "2: kinds[0].plural"),
+        ("kinds:\n  - {plural: resources, kind: A}\n", "2: kinds[0].plural"),
+        ("kinds:\n  - {plural: as, kind: A}\n  - {plural: as, kind: B}\n", "3: kinds[1].plural"),
+        ("kinds:\n  - {plural: as, kind: A}\n  - {plural: bs, kind: a}\n", "3: kinds[1].kind"),
+        ("kinds:\n  - {plural: as, kind: A, parent: bs}\n", "2: kinds[0].parent"),
+        ("kinds:\n  - {plural: as, kind: A, parent: as}\n", "2: kinds[0].parent"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: [x, x]}\n", "2: kinds[0].required_adapters[1]"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: [a-b, a_b]}\n", "2: kinds[0].required_adapters[1]"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: [a b]}\n", "2: kinds[0].required_adapters[0]"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: dns}\n", "2: kinds[0].required_adapters"),
+        ("kinds:\n  - {plural: as, kind: A, adapters: [dns]}\n", "2: kinds[0].adapters"),
+        ("kinds: []\n", "1: kinds"),
+        ("kinds: x\n", "1: kinds"),
+        ("", "1: kinds"),
     ],
 )
-def test_problems_have_field_and_line(tmp_path: Path, text: str, line: int, field: str) -> None:
+def test_problems_have_field_and_line(tmp_path: Path, text: str, position: str) -> None:
     served, problems = kinds.load(written(tmp_path, text))
 
     assert served is None
-    assert [(problem.line, problem.field) for problem in problems] == [(line, field)]
+    assert [f"{problem.line}: {problem.field}" for problem in problems] == [position]
 
 
 def test_a_cycle_of_parents_is_rejected(tmp_path: Path) -> None:

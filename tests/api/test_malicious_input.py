@@ -196,23 +196,32 @@ async def test_unknown_members_are_named(fleet: FleetClient, member: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    "headers",
     [
-        ({"content-type": "text/plain"}, 415),
-        ({"content-type": ""}, 415),
-        ({"content-type": "application/xml"}, 415),
-        ({"content-type": "application/json; charset=utf-16"}, 415),
-        ({"content-type": "multipart/form-data; boundary=x"}, 415),
-        ({"content-encoding": "gzip"}, 415),
-        ({"content-length": "9" * 5000}, 413),
-        ({"content-length": "-1"}, 201),
-        ({"content-length": "x"}, 201),
+        *(
+            {"content-type": content_type}
+            for content_type in (
+                "text/plain",
+                "",
+                "application/xml",
+                "application/json; charset=utf-16",
+                "multipart/form-data; boundary=x",
+            )
+        ),
+        {"content-encoding": "gzip"},
     ],
 )
-async def test_wrong_headers_are_rejected_or_ignored(
-    fleet: FleetClient, headers: dict[str, str], status: int
-) -> None:
+async def test_other_content_than_json_is_rejected(fleet: FleetClient, headers: dict[str, str]) -> None:
     reply = await fleet.send("POST", f"{ROOT}/clusters", b'{"name":"n"}', headers=JSON | headers)
+
+    assert reply.status == 415
+
+
+@pytest.mark.parametrize(("length", "status"), [("9" * 5000, 413), ("-1", 201), ("x", 201)])
+async def test_a_wrong_content_length_is_rejected_or_ignored(fleet: FleetClient, length: str, status: int) -> None:
+    reply = await fleet.send(
+        "POST", f"{ROOT}/clusters", b'{"name":"n"}', headers=JSON | {"content-length": length}
+    )
 
     assert reply.status == status
 

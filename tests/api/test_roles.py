@@ -29,12 +29,8 @@ FLAT_AND_NESTED: dict[tuple[str, str], tuple[set[Role], int]] = {
 }
 """The permitted roles and the response status, for a live resource."""
 FLAT_ONLY: dict[tuple[str, str], tuple[set[Role], int]] = {
-    ("GET", "/{id}/statuses/discarded"): (READERS, 200),
-    ("GET", "/{id}/waiting"): (READERS, 200),
-    ("GET", "/{id}/history"): (READERS, 200),
-    ("POST", "/{id}/pulse"): (WRITERS, 202),
-    ("POST", "/{id}/pause"): (WRITERS, 202),
-    ("POST", "/{id}/resume"): (WRITERS, 202),
+    **{("GET", f"/{{id}}/{view}"): (READERS, 200) for view in ("statuses/discarded", "waiting", "history")},
+    **{("POST", f"/{{id}}/{action}"): (WRITERS, 202) for action in ("pulse", "pause", "resume")},
 }
 ALL_KINDS: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("GET", f"{ROOT}/kinds"): (READERS, 200),

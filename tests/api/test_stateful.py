@@ -224,13 +224,9 @@ def merged(target: Any, patch: Any) -> Any:
     """RFC 7396."""
     if not isinstance(patch, dict):
         return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
+    members = target if isinstance(target, dict) else {}
+    kept = {name: value for name, value in members.items() if name not in patch}
+    return kept | {name: merged(members.get(name), value) for name, value in patch.items() if value is not None}
 
 
 class FleetMachine(RuleBasedStateMachine):

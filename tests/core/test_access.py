@@ -24,10 +24,10 @@ READ, WRITE, PURGE = Action("things.read"), Action("things.write"), Action("thin
 THINGS = table(
     "things",
     {
+        Role.PULSE: (),
         Role.VIEWER: (READ,),
         Role.OPERATOR: (Role.VIEWER, WRITE),
         Role.ADMIN: (Role.OPERATOR, PURGE),
-        Role.PULSE: (),
     },
 )
 

@@ -58,20 +58,25 @@ def test_a_traceparent_is_an_extension_if_there_is_one() -> None:
     assert "traceparent" not in events.attributes(EVENT)
 
 
+def test_the_type_names_the_kind() -> None:
+    assert events.event_type("Cluster", "clusters") == "com.redhat.hyperfleet.cluster.reconcile"
+    assert events.event_type("NodePool", "nodepools") == "com.redhat.hyperfleet.nodepool.reconcile"
+
+
 @pytest.mark.parametrize(
-    ("kind", "resource_type", "expected"),
+    ("resource_type", "singular"),
     [
-        ("Cluster", "clusters", "com.redhat.hyperfleet.cluster.reconcile"),
-        ("NodePool", "nodepools", "com.redhat.hyperfleet.nodepool.reconcile"),
-        ("", "nodepools", "com.redhat.hyperfleet.nodepool.reconcile"),
-        ("", "policies", "com.redhat.hyperfleet.policy.reconcile"),
-        ("", "addresses", "com.redhat.hyperfleet.address.reconcile"),
-        ("", "buses", "com.redhat.hyperfleet.bus.reconcile"),
-        ("", "boxes", "com.redhat.hyperfleet.box.reconcile"),
-        ("", "ingress", "com.redhat.hyperfleet.ingress.reconcile"),
-        ("", "fleet", "com.redhat.hyperfleet.fleet.reconcile"),
-        ("", "s", "com.redhat.hyperfleet.s.reconcile"),
+        ("nodepools", "nodepool"),
+        ("policies", "policy"),
+        ("addresses", "address"),
+        ("buses", "bus"),
+        ("boxes", "box"),
+        ("ingress", "ingress"),
+        ("fleet", "fleet"),
+        ("s", "s"),
     ],
 )
-def test_the_type_names_the_kind_or_else_the_singular(kind: str, resource_type: str, expected: str) -> None:
-    assert events.event_type(kind, resource_type) == expected
+def test_without_a_kind_the_type_names_the_singular(resource_type: str, singular: str) -> None:
+    event_type = events.event_type("", resource_type)
+
+    assert event_type == f"com.redhat.hyperfleet.{singular}.reconcile"

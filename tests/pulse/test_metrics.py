@@ -116,8 +116,8 @@ def test_reloads_and_failed_loads_are_counted(process: Process) -> None:
     series = process.claim()
 
     series.reloaded()
-    series.load_failed()
-    series.load_failed()
+    for _ in range(2):
+        series.load_failed()
 
     assert process.value("config_reloads_total") == 1
     assert process.value("api_errors_total", operation="config_load") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -51,46 +52,36 @@ class AdapterProcess(Process):
     ) -> None:
         super().__init__(name, trace, network=network, skew=skew)
         self.backend = backend
-        self._broker = broker
         self._messages = messages
-        self._faults = faults
-        self._fleet_checker = fleet_checker
+        self._subscribe = partial(broker.subscribe, max_in_flight=2 * concurrency)
         self._wrap_subscriber = wrap_subscriber
+        self._make_reporting = partial(NetworkReporting, network, faults=faults, checker=fleet_checker)
         self._wrap_reporting = wrap_reporting
-        self._concurrency = concurrency
-        self._task_timeout = task_timeout
         self._report_max_age = report_max_age
-        self._random = random
+        self._make_service = partial(
+            AdapterService,
+            grace_period=_LAST_WORK,
+            concurrency=concurrency,
+            task_timeout=task_timeout,
+            report_max_age=report_max_age,
+            jitter=random.random,
+        )
         self._subscriber: Subscriber | None = None
 
     def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
         adapter = self.backend.adapter()
         checker = MessageChecker(
-            self.name,
-            self._trace,
-            messages=self._messages,
-            adapter=adapter,
-            clock=self.clock,
-            report_max_age=self._report_max_age,
+            self, messages=self._messages, adapter=adapter, report_max_age=self._report_max_age
         )
-        queue = self._broker.subscribe(adapter.name, max_in_flight=2 * self._concurrency)
-        self._subscriber = self._wrap_subscriber(checker.subscriber(queue))
-        reporting = NetworkReporting(
-            self.network, adapter=adapter.name, faults=self._faults, checker=self._fleet_checker
-        )
-        service = AdapterService(
+        self._subscriber = self._wrap_subscriber(checker.subscriber(self._subscribe(adapter.name)))
+        service = self._make_service(
             adapter=adapter,
             subscriber=self._subscriber,
-            api=self._wrap_reporting(checker.reporting(reporting)),
+            api=self._wrap_reporting(checker.reporting(self._make_reporting(adapter=adapter.name))),
             http=FakeHttp(),
             clock=self.clock,
-            observer=_TraceObserver(self.name, self._trace),
-            log=self._trace.log(self.name),
-            grace_period=_LAST_WORK,
-            concurrency=self._concurrency,
-            task_timeout=self._task_timeout,
-            report_max_age=self._report_max_age,
-            jitter=self._random.random,
+            observer=_TraceObserver(self.name, self.trace),
+            log=self.trace.log(self.name),
         )
         return service.run(stopping)
 

@@ -14,17 +14,8 @@ from typing import assert_never
 
 import msgspec
 
-from sentinel.adapter import (
-    Adapter,
-    Context,
-    Done,
-    Failed,
-    Finalized,
-    InProgress,
-    Outcome,
-    PreconditionsNotMet,
-    Resource,
-)
+from sentinel.adapter import Adapter, Context, Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet
+from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import FINALIZED, KindRules
 
 

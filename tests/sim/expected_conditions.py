@@ -18,13 +18,15 @@ import msgspec
 
 
 class LastReport(msgspec.Struct, frozen=True):
-    """The last accepted report of an adapter."""
+    """The last accepted report of an adapter.
+
+    `since` is when `available` changed to its value.
+    """
 
     generation: int
     time: datetime
     available: str
     since: datetime
-    """When `available` changed to its value."""
 
 
 class ExpectedCondition(msgspec.Struct, frozen=True):

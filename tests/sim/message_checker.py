@@ -17,9 +17,8 @@ from sentinel.core.adapter.event_target import ResourceRef, kind_of
 from sentinel.core.adapter.resource import INTERRUPTED, Resource
 from sentinel.core.fleet.documents import AVAILABLE, Report, ReportedCondition
 from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportResult
-from sentinel.ports.clock import Clock
 from sentinel.ports.subscription import Delivery, Message, Subscriber
-from tests.sim.trace import Trace
+from tests.sim.process import Process
 
 POISON = "poison"
 """Marks the subject of a message that names no resource."""
@@ -49,20 +48,11 @@ class MessageChecker:
     """Tracks which messages one adapter process may ack."""
 
     def __init__(
-        self,
-        name: str,
-        trace: Trace,
-        *,
-        messages: MessageLog,
-        adapter: Adapter,
-        clock: Clock,
-        report_max_age: timedelta,
+        self, process: Process, *, messages: MessageLog, adapter: Adapter, report_max_age: timedelta
     ) -> None:
-        self._name = name
-        self._trace = trace
+        self._process = process
         self._messages = messages
         self._adapter = adapter
-        self._clock = clock
         self._report_max_age = report_max_age
         self._read: dict[str, int] = {}
         """The step of the last read of each resource."""
@@ -77,7 +67,7 @@ class MessageChecker:
 
     def step(self) -> int:
         """See `Trace.step`."""
-        return self._trace.step()
+        return self._process.trace.step()
 
     def resource_read(self, resource_id: str, step: int, resource: Resource | None) -> None:
         """The API has returned the resource, or that it does not exist."""
@@ -87,8 +77,10 @@ class MessageChecker:
 
     def report_answered(self, resource_id: str, report: Report, result: ReportResult) -> None:
         """The API has accepted or discarded a report."""
-        self._trace.note(
-            self._name, f"report {resource_id}@{report.observed_generation} {result.outcome}", *_conditions(report)
+        self._process.trace.note(
+            self._process.name,
+            f"report {resource_id}@{report.observed_generation} {result.outcome}",
+            *_conditions(report),
         )
         if _is_interrupted(report.conditions):
             self._messages.interruptions += 1
@@ -97,20 +89,20 @@ class MessageChecker:
 
     def acked(self, message: Message, step: int) -> None:
         resource_id = message.attributes.get("subject", "")
-        self._trace.note(self._name, f"ack {resource_id}")
+        self._process.trace.note(self._process.name, f"ack {resource_id}")
         self._messages.settled(self._adapter.name, message)
         is_foreign = not self._adapter.may_handle(kind_of(message.attributes.get("type", "")))
-        self._trace.require(
+        self._process.trace.require(
             is_foreign or self._reported.get(resource_id, -1) > step,
-            f"{self._name}: a message about {resource_id} is acked before its report was answered",
+            f"{self._process.name}: a message about {resource_id} is acked before its report was answered",
         )
 
     def dead_lettered(self, message: Message, reason: str) -> None:
-        self._trace.note(self._name, "dead letter", reason)
+        self._process.trace.note(self._process.name, "dead letter", reason)
         self._messages.settled(self._adapter.name, message)
-        self._trace.require(
+        self._process.trace.require(
             POISON in message.attributes.get("subject", ""),
-            f"{self._name}: a valid message is dead-lettered:",
+            f"{self._process.name}: a valid message is dead-lettered:",
             reason,
         )
 
@@ -126,7 +118,7 @@ class MessageChecker:
             report.observed_generation == resource.generation
             and not _is_interrupted(report.conditions)
             and all(each is None or each < reported for each in triggers)
-            and timedelta(0) <= self._clock.now() - reported < self._report_max_age
+            and timedelta(0) <= self._process.clock.now() - reported < self._report_max_age
         )
 
 

@@ -8,7 +8,7 @@ in production, with the promises of the driver for that port.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -101,6 +101,15 @@ class ApiProcess:
         self._trace.task_ended("api", request, *_EXPECTED_ERRORS)
 
 
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks and wait until they have ended."""
+    pending = list(tasks)
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending)
+
+
 class Network:
     """The network between one client and the API."""
 
@@ -137,11 +146,7 @@ class Network:
 
     async def close(self) -> None:
         """Drop all late requests."""
-        late = list(self._late_requests)
-        for request in late:
-            request.cancel()
-        if late:
-            await asyncio.wait(late)
+        await cancel_all(self._late_requests)
 
     def _send_late(self, request: Request[Any], delay: float) -> None:
         """Send a request that arrives late, or again, and whose response is dropped."""

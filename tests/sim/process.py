@@ -37,7 +37,7 @@ class Process(ABC):
         self.name = name
         self.network = network
         self.clock = SkewedClock(skew)
-        self._trace = trace
+        self.trace = trace
         self._running: asyncio.Task[None] | None = None
         self._stopping = Stopping()
 
@@ -46,7 +46,7 @@ class Process(ABC):
         return self._running is not None
 
     def start(self) -> None:
-        self._trace.note(self.name, "starts")
+        self.trace.note(self.name, "starts")
         self._stopping = Stopping()
         self._running = asyncio.create_task(self._run(self._stopping))
 
@@ -71,11 +71,11 @@ class Process(ABC):
         running, self._running = self._running, None
         if running is None:
             return
-        self._trace.note(self.name, how)
+        self.trace.note(self.name, how)
         if drain:
             await asyncio.wait((running,), timeout=drain.total_seconds())
         running.cancel()
         await asyncio.wait((running,))
         await self._disconnect()
         if not running.cancelled() and (error := running.exception()) is not None:
-            self._trace.violation(f"{self.name} has crashed: {error!r}")
+            self.trace.violation(f"{self.name} has crashed: {error!r}")

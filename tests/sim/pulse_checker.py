@@ -14,10 +14,9 @@ from typing import TypeAlias
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacingVerdict
-from sentinel.ports.clock import Clock
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
-from tests.sim.trace import Trace
+from tests.sim.process import Process
 
 _WINDOW = timedelta(minutes=1)
 _ROUNDING = timedelta(milliseconds=2)
@@ -39,10 +38,8 @@ class _LastEvent:
 class PulseChecker:
     """The `PulseObserver` of one process. A restarted pulse remembers nothing and may repeat each event once."""
 
-    def __init__(self, name: str, trace: Trace, policy: Policy, clock: Clock) -> None:
-        self._name = name
-        self._trace = trace
-        self._clock = clock
+    def __init__(self, process: Process, policy: Policy) -> None:
+        self._process = process
         self._policy = policy
         self._first_seen: dict[str, tuple[datetime, datetime]] = {}
         self._decided: dict[str, tuple[datetime, Observation]] = {}
@@ -52,13 +49,13 @@ class PulseChecker:
         """Times of changes that allow one more event: a resource became not ready, or an event was requested."""
 
     def decided(self, page: PageReport) -> None:
-        self._trace.require(not page.malformed, "a document is malformed:", page.malformed)
+        self._process.trace.require(not page.malformed, "a document is malformed:", page.malformed)
         for paced in page.paced_decisions:
             seen = paced.resource
             is_due = self._is_due(seen, page.at)
-            self._trace.require(
+            self._process.trace.require(
                 is_due == paced.decision.is_due,
-                f"{self._name}: {seen.id} {'is' if is_due else 'is not'} due, and the decision is",
+                f"{self._process.name}: {seen.id} {'is' if is_due else 'is not'} due, and the decision is",
                 paced.decision.reason,
             )
             if is_due:
@@ -68,16 +65,16 @@ class PulseChecker:
     def published(self, batch: PublishedBatch) -> None:
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource = pending.paced.resource
-            self._trace.note(self._name, f"event {resource.id}@{resource.generation} {outcome}")
+            self._process.trace.note(self._process.name, f"event {resource.id}@{resource.generation} {outcome}")
             if outcome is Outcome.CONFIRMED:
                 self._confirmed(resource)
 
     def finished(self, report: CycleReport) -> None:
         if report.fetch_error:
-            self._trace.note(self._name, "the walk failed", report.fetch_error)
+            self._process.trace.note(self._process.name, "the walk failed", report.fetch_error)
 
     def crashed(self, error: BaseException) -> None:
-        self._trace.violation(f"{self._name}: a cycle crashed: {error!r}")
+        self._process.trace.violation(f"{self._process.name}: a cycle crashed: {error!r}")
 
     # --- decisions by the specification -------------------------------------------------------------------------
 
@@ -158,14 +155,14 @@ class PulseChecker:
             slack = min(max_age / 10, timedelta(milliseconds=500))
             remaining = max_age - slack - (now - min(last_event.time, now))
         if remaining >= _ROUNDING:
-            self._trace.require(
+            self._process.trace.require(
                 verdict is not PacingVerdict.PUBLISH,
-                f"{self._name}: a storm: {seen.id}@{seen.generation} is sent {remaining} too early",
+                f"{self._process.name}: a storm: {seen.id}@{seen.generation} is sent {remaining} too early",
             )
         elif remaining <= -_ROUNDING:
-            self._trace.require(
+            self._process.trace.require(
                 verdict is not PacingVerdict.PACED,
-                f"{self._name}: {seen.id}@{seen.generation} is paced without a reason",
+                f"{self._process.name}: {seen.id}@{seen.generation} is paced without a reason",
             )
 
     def _confirmed(self, resource: Observation) -> None:
@@ -173,7 +170,7 @@ class PulseChecker:
         requests = self._open_requests(seen, self._last_updated(seen, now))
         # An event answers all requests so far, also those that were not its reason.
         answered = requests | {("an adapter", seen.last_progress_time or now, seen.progress_count)}
-        self._last_events[resource.id] = _LastEvent(resource.generation, self._clock.now(), answered)
+        self._last_events[resource.id] = _LastEvent(resource.generation, self._process.clock.now(), answered)
         self._check_rate(resource, now)
 
     def _check_rate(self, resource: Observation, now: datetime) -> None:
@@ -184,8 +181,8 @@ class PulseChecker:
             while times and times[0] <= now - _WINDOW:
                 times.popleft()
         maximum = 2 * (1 + _WINDOW // self._policy.max_age_not_ready) + len(allowances)
-        self._trace.require(
+        self._process.trace.require(
             len(recent) <= maximum,
-            f"{self._name}: a storm: {len(recent)} events within a minute",
+            f"{self._process.name}: a storm: {len(recent)} events within a minute",
             f"for {resource.id}@{resource.generation}, expected at most {maximum}",
         )

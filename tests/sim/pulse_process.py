@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,7 +20,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from tests.sim.faults import FaultRates, Transmission
 from tests.sim.message_checker import MessageLog
-from tests.sim.network import Network, ServiceFleetReader
+from tests.sim.network import Network, ServiceFleetReader, cancel_all
 from tests.sim.process import Process
 from tests.sim.pulse_checker import PulseChecker
 from tests.sim.trace import Trace
@@ -58,11 +59,7 @@ class BrokerLink:
         return None
 
     async def close(self) -> None:
-        in_flight = list(self._in_flight)
-        for each in in_flight:
-            each.cancel()
-        if in_flight:
-            await asyncio.wait(in_flight)
+        await cancel_all(self._in_flight)
 
     async def _send(self, event: Event, deadline: timedelta) -> Outcome:
         transmission = Transmission.LOST if self.is_cut else self._faults.transmission()
@@ -114,29 +111,29 @@ class PulseProcess(Process):
     ) -> None:
         super().__init__(name, trace, network=network, skew=skew)
         self.link = link
+        self._fleet = ServiceFleetReader(network, plurals, page_size=3)
         self._policy = policy
-        self._poll_interval = poll_interval
         self._republish_interval = republish_interval
-        self._max_events_per_second = max_events_per_second
-        self._plurals = plurals
-        self._random = random
+        self._make_pulse = partial(
+            Pulse,
+            resource_type=plurals[0],
+            poll_interval=poll_interval,
+            policy=policy,
+            max_events_per_second=max_events_per_second,
+            randomness=random.randbytes,
+            jitter=random.random,
+        )
 
     def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
-        pulse = Pulse(
-            resource_type=self._plurals[0],
-            poll_interval=self._poll_interval,
-            policy=self._policy,
+        pulse = self._make_pulse(
             pacer=Pacer(republish_interval=self._republish_interval),
             composer=Composer({"resource_id": ".id", "resource_type": ".kind"}),
-            fleet=ServiceFleetReader(self.network, self._plurals, page_size=3),
+            fleet=self._fleet,
             publisher=self.link,
             publish_deadline=timedelta(seconds=2),
             clock=self.clock,
-            max_events_per_second=self._max_events_per_second,
-            observer=PulseChecker(self.name, self._trace, self._policy, self.clock),
+            observer=PulseChecker(self, self._policy),
             tracer=NO_TRACING,
-            randomness=self._random.randbytes,
-            jitter=self._random.random,
         )
         return pulse.run(stopping)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -33,10 +34,13 @@ from sentinel.ports.fleet import FleetPage
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.loop import SimulatedClock, simulated
+from tests.support.fleet.resource_state import new_resource
 from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
 
 CHAIN = ("validation", "dns", "provision")
 MILLISECOND = timedelta(milliseconds=1)
+
+make_fast_pulse = partial(make_pulse, poll_interval=SECOND)
 
 
 class AdapterChain:
@@ -46,22 +50,13 @@ class AdapterChain:
 
     def __init__(self, *, skews: Mapping[str, timedelta], tick: timedelta) -> None:
         """`skews` is how far each adapter's clock is ahead, `tick` the resolution of all of them."""
-        self._clock = SimulatedClock()
+        self.clock = SimulatedClock()
         self._skews = skews
         self._tick = tick
         self._rules = AggregationRules(KindRules("clusters", "Cluster", "", CHAIN))
-        self.state = lifecycle.create(
-            self._rules,
-            resource_id="one",
-            name="one",
-            labels={},
-            spec=msgspec.Raw(b"{}"),
-            owner=None,
-            actor="",
-            now=self._clock.now(),
-        )
+        self.state = new_resource(self._rules, now=self.clock.now())
         self.ready_time: datetime | None = None
-        self._started = self._clock.now()
+        self._started = self.clock.now()
         self._evaluations: set[asyncio.Task[None]] = set()
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
@@ -84,7 +79,7 @@ class AdapterChain:
 
     def change_spec(self) -> None:
         changed = lifecycle.change(
-            self.state, self._rules, labels={}, spec=msgspec.Raw(b"[]"), actor="", now=self._clock.now()
+            self.state, self._rules, labels={}, spec=msgspec.Raw(b"[]"), actor="", now=self.clock.now()
         )
         assert changed is not None
         self.state, self.ready_time = changed, None
@@ -94,8 +89,8 @@ class AdapterChain:
         document = self.state.document
         needed = CHAIN[: CHAIN.index(adapter)]
         is_met = all(self._is_available(each) for each in needed)
-        await self._clock.sleep(delay)
-        observed = self._clock.now() + self._skews.get(adapter, timedelta(0))
+        await self.clock.sleep(delay)
+        observed = self.clock.now() + self._skews.get(adapter, timedelta(0))
         report = Report(
             adapter,
             document.generation,
@@ -107,12 +102,12 @@ class AdapterChain:
         )
         stored = {status.adapter: status for status in self.state.statuses}.get(adapter)
         verdict = reports.admit(
-            report, generation=self.state.document.generation, stored=stored, now=self._clock.now()
+            report, generation=self.state.document.generation, stored=stored, now=self.clock.now()
         )
         if isinstance(verdict, reports.Accepted):
             self.state = lifecycle.with_status(self.state, self._rules, verdict.status, children=0)
         if self.ready_time is None and self.state.document.status.phase is Phase.READY:
-            self.ready_time = self._clock.now()
+            self.ready_time = self.clock.now()
 
     def _is_available(self, adapter: str) -> bool:
         return any(
@@ -139,24 +134,19 @@ async def run_chain(
     tick: timedelta = timedelta(microseconds=1),
     duration: timedelta = MINUTE,
 ) -> ChainRun:
-    clock, stopping, recorder = SimulatedClock(), Stopping(), Recorder()
+    stopping, recorder = Stopping(), Recorder()
     chain = AdapterChain(skews=skews or {}, tick=tick)
-    pulse = make_pulse(
-        fleet=chain,
-        publisher=chain,
-        clock=clock,
-        observer=recorder,
-        poll_interval=SECOND,
-        follows_progress=follows_progress,
+    pulse = make_fast_pulse(
+        fleet=chain, publisher=chain, clock=chain.clock, observer=recorder, follows_progress=follows_progress
     )
     seconds, reasons = [], []
     async with asyncio.TaskGroup() as group:
         group.create_task(pulse.run(stopping))
         for is_change in (False, True):
-            started = clock.now()
+            started = chain.clock.now()
             if is_change:
                 chain.change_spec()
-            await clock.sleep(duration)
+            await chain.clock.sleep(duration)
             assert chain.ready_time is not None
             seconds.append((chain.ready_time - started).total_seconds())
             reasons.append(

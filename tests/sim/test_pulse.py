@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TypeAlias
@@ -112,6 +113,14 @@ class PulseSimulation:
             await self.clock.sleep(duration + timedelta(milliseconds=500))
             self.stopping.request()
 
+    @asynccontextmanager
+    async def running(self, duration: timedelta, *, after: timedelta) -> AsyncIterator[None]:
+        """Run the pulse for `duration`, and enter the block when `after` has passed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.run(duration))
+            await self.clock.sleep(after)
+            yield
+
 
 def assert_one_event_per_max_age(times: Sequence[datetime], max_age: timedelta) -> None:
     """Each event follows the previous one after the max age, at the next poll."""
@@ -185,9 +194,7 @@ async def test_a_changed_spec_is_published_at_the_next_poll() -> None:
     simulation = PulseSimulation()
     simulation.put_ready("calm")
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(simulation.run(20 * SECOND))
-        await simulation.clock.sleep(7 * SECOND)
+    async with simulation.running(20 * SECOND, after=7 * SECOND):
         simulation.fleet.change_spec("calm", {"replicas": 5}, at=simulation.clock.now())
 
     assert simulation.publisher.times_of("calm") == [START + 10 * SECOND, START + 20 * SECOND]
@@ -293,9 +300,7 @@ async def test_an_unbound_exchange_gets_one_probe_per_poll() -> None:
     simulation = PulseSimulation(ScriptedPublisher(then=Outcome.UNROUTABLE))
     simulation.put_clusters(100)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(simulation.run(20 * SECOND))
-        await simulation.clock.sleep(12 * SECOND)
+    async with simulation.running(20 * SECOND, after=12 * SECOND):
         simulation.publisher.then = Outcome.CONFIRMED
 
     assert [report.unroutable for report in simulation.recorder.cycles] == [1, 1, 1, 0, 0]
@@ -355,9 +360,7 @@ async def test_an_unconfirmed_event_is_due_at_the_next_poll() -> None:
     simulation = PulseSimulation(ScriptedPublisher(then=Outcome.UNCONFIRMED))
     simulation.fleet.put("one")
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(simulation.run(10 * SECOND))
-        await simulation.clock.sleep(7 * SECOND)
+    async with simulation.running(10 * SECOND, after=7 * SECOND):
         simulation.publisher.then = Outcome.CONFIRMED
 
     first, second, *_ = simulation.recorder.cycles
@@ -542,9 +545,7 @@ async def test_a_changed_spec_uses_the_saved_tokens_of_the_rate_limit() -> None:
     simulation = PulseSimulation(max_events_per_second=0.1)
     simulation.put_ready("calm")
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(simulation.run(40 * SECOND))
-        await simulation.clock.sleep(33 * SECOND)
+    async with simulation.running(40 * SECOND, after=33 * SECOND):
         simulation.fleet.change_spec("calm", {}, at=simulation.clock.now())
 
     assert simulation.publisher.times_of("calm")[0] == START + 35 * SECOND
@@ -555,9 +556,7 @@ async def test_a_requested_pulse_is_published_once_at_the_next_poll() -> None:
     simulation = PulseSimulation()
     simulation.put_ready("calm")
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(simulation.run(5 * MINUTE))
-        await simulation.clock.sleep(7 * SECOND)
+    async with simulation.running(5 * MINUTE, after=7 * SECOND):
         simulation.fleet.request_pulse("calm", at=simulation.clock.now())
         await simulation.clock.sleep(MINUTE)
         simulation.fleet.request_pulse("calm", at=simulation.clock.now())
@@ -584,9 +583,7 @@ async def test_a_request_stays_open_until_the_broker_confirms() -> None:
     simulation.put_ready("calm")
     simulation.fleet.request_pulse("calm", at=START + SECOND)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(simulation.run(2 * MINUTE))
-        await simulation.clock.sleep(MINUTE)
+    async with simulation.running(2 * MINUTE, after=MINUTE):
         simulation.publisher.then = Outcome.CONFIRMED
 
     assert sum(report.published for report in simulation.recorder.cycles) == 1
@@ -598,9 +595,7 @@ async def test_a_paused_resource_gets_no_events_until_resumed() -> None:
     simulation.fleet.put("held")
     simulation.fleet.pause("held")
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(simulation.run(2 * MINUTE))
-        await simulation.clock.sleep(20 * SECOND)
+    async with simulation.running(2 * MINUTE, after=20 * SECOND):
         simulation.fleet.change_spec("held", {"replicas": 5}, at=simulation.clock.now())
         simulation.fleet.request_pulse("held", at=simulation.clock.now())
         await simulation.clock.sleep(MINUTE)

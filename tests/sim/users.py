@@ -35,10 +35,10 @@ class Users:
 
     def __init__(self, trace: Trace, *, network: Network, checker: FleetChecker, random: Random) -> None:
         self.network = network
+        self._numbers = count(1)
         self._trace = trace
         self._checker = checker
         self._random = random
-        self._numbers = count(1)
 
     async def act(self) -> None:
         """Perform a random action."""

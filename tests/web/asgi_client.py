@@ -48,7 +48,10 @@ class Recorder:
 
 
 class ReceivedResponse(msgspec.Struct, frozen=True):
-    """A response as the client receives it."""
+    """A response as the client receives it.
+
+    Its status is 0 if the application sent nothing.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -101,12 +104,12 @@ def scope(
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": method,
         "scheme": "http",
+        "root_path": "",
+        "method": method,
         "path": path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
-        "root_path": "",
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
         "client": ("127.0.0.1", 4242),
         "server": ("127.0.0.1", 8000),

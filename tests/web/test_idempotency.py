@@ -16,29 +16,17 @@ from sentinel.testing.transaction import MemoryTransaction
 from sentinel.web import idempotency
 from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.problem import Problem
-from sentinel.web.routing import OPEN, Caller, Method, Request, Response, ResponseSpec, Route
+from sentinel.web.routing import Caller, Method, Request, Response
+from tests.web.asgi_client import returning, route
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEY = IdempotencyKey("ops", "k", "f1")
 
 
-async def ok(request: Request) -> Response:
-    return Response()
-
-
 def request(**headers: str) -> Request:
-    route = Route(
-        method=Method.POST,
-        path="/things",
-        action=OPEN,
-        handler=ok,
-        summary="Make a thing",
-        tag="things",
-        responses=(ResponseSpec(status=201, description="Made."),),
-    )
     caller = Caller(Identity("ops", Role.OPERATOR), "", "")
     named = {name.replace("_", "-").lower(): value for name, value in headers.items()}
-    return Request(route=route, caller=caller, path={}, headers=named)
+    return Request(route=route(returning(Response()), method=Method.POST), caller=caller, path={}, headers=named)
 
 
 async def opened() -> MemoryDatabase:
@@ -98,14 +86,13 @@ class ContendedWrite:
     """A write whose first attempts fail with `AlreadyExists`."""
 
     def __init__(self, *, failures: int, taken: type[AlreadyExists] = KeyTaken) -> None:
-        self._failures = failures
-        self._error = taken
         self.attempts = 0
+        self._errors = iter([taken] * failures)
 
     async def __call__(self) -> str:
         self.attempts += 1
-        if self.attempts <= self._failures:
-            raise self._error
+        for error in self._errors:
+            raise error
         return "done"
 
 

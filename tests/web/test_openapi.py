@@ -129,14 +129,16 @@ def test_bodies_and_responses_refer_to_schemas_of_the_structs() -> None:
 @pytest.mark.parametrize(
     ("path", "method", "statuses"),
     [
-        ("/things", "get", "200 400 401 403 500 503"),
-        ("/things", "post", "201 400 401 403 408 409 413 415 500 503"),
-        ("/things/{id}", "get", "200 400 401 403 404 500 503"),
-        ("/status", "get", "200 400 500 503"),
+        ("/things", "get", [200, 400, 401, 403, 500, 503]),
+        ("/things", "post", [201, 400, 401, 403, 408, 409, 413, 415, 500, 503]),
+        ("/things/{id}", "get", [200, 400, 401, 403, 404, 500, 503]),
+        ("/status", "get", [200, 400, 500, 503]),
     ],
 )
-def test_every_status_that_follows_from_a_declaration_is_documented(path: str, method: str, statuses: str) -> None:
-    assert " ".join(described()["paths"][path][method]["responses"]) == statuses
+def test_every_status_that_follows_from_a_declaration_is_documented(
+    path: str, method: str, statuses: list[int]
+) -> None:
+    assert [int(status) for status in described()["paths"][path][method]["responses"]] == statuses
 
 
 def test_an_insecure_server_documents_its_own_problems() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -23,11 +24,10 @@ from tests.web.stream_client import Feed
 REQUEST = b"GET /things HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class Flood:
-    """A handler whose endless streams fill the buffers of any connection."""
+class EndlessStream(ABC):
+    """A handler whose stream never ends by itself."""
 
     def __init__(self) -> None:
-        self.is_full = asyncio.Event()
         self.has_ended = asyncio.Event()
 
     async def __call__(self, request: Request) -> Stream:
@@ -36,30 +36,40 @@ class Flood:
     async def _content(self) -> AsyncIterator[bytes]:
         try:
             while True:
-                yield bytes(16_000_000)
-                self.is_full.set()
+                yield await self.next_chunk()
         finally:
             self.has_ended.set()
 
+    @abstractmethod
+    async def next_chunk(self) -> bytes: ...
 
-class StepwiseStream:
-    """A handler whose stream sends a chunk when the test allows it."""
+
+class Flood(EndlessStream):
+    """Fills the buffers of any connection."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.is_full = asyncio.Event()
+        self._chunks = 0
+
+    async def next_chunk(self) -> bytes:
+        if self._chunks:
+            self.is_full.set()
+        self._chunks += 1
+        return bytes(16_000_000)
+
+
+class StepwiseStream(EndlessStream):
+    """Sends a chunk when the test allows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.may_go_on = asyncio.Event()
-        self.has_ended = asyncio.Event()
 
-    async def __call__(self, request: Request) -> Stream:
-        return Stream(content=self._content(), content_type="text/plain")
-
-    async def _content(self) -> AsyncIterator[bytes]:
-        try:
-            while True:
-                await self.may_go_on.wait()
-                self.may_go_on.clear()
-                yield b"more"
-        finally:
-            self.has_ended.set()
+    async def next_chunk(self) -> bytes:
+        await self.may_go_on.wait()
+        self.may_go_on.clear()
+        return b"more"
 
 
 async def connect(

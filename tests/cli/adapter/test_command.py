@@ -70,6 +70,26 @@ def prepared(project: Path, *, sets: Sequence[str] = (), **environ: str) -> Adap
     return ready
 
 
+SECRET_VARIABLES = {
+    "DNS_API_KEY": "hunter22",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
+    "STRIPE_SECRET_KEY": "sk_live_4eC39",
+    "DB_PASSWORD_2": "correct-horse",
+    "DB_PWD": "battery-staple",
+    "SSH_PASSPHRASE": "open-sesame",
+    "HOOK_SIGNATURE": "5ea1ed-0f-1a7e",
+}
+PLAIN_VARIABLES = {
+    "DNS_ZONE": "example.com",
+    "TOKEN_FILE": "/run/token",
+    "USE_SECRET": "disabled",
+    "MAX_TOKEN": "1000000",
+    "SHORT_TOKEN": "true",
+    "PWD": "/home/somebody",
+    "OLDPWD": "/home/nobody",
+}
+
+
 class TestPrepare:
     def test_the_adapter_is_found_next_to_its_settings(self, project: Path) -> None:
         ready = prepared(project)
@@ -94,29 +114,10 @@ class TestPrepare:
         assert ready.settings.task_timeout.total_seconds() == 7
 
     def test_variables_that_look_like_secrets_are_redacted(self, project: Path) -> None:
-        secret = {
-            "DNS_API_KEY": "hunter22",
-            "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
-            "STRIPE_SECRET_KEY": "sk_live_4eC39",
-            "DB_PASSWORD_2": "correct-horse",
-            "DB_PWD": "battery-staple",
-            "SSH_PASSPHRASE": "open-sesame",
-            "HOOK_SIGNATURE": "5ea1ed-0f-1a7e",
-        }
-        plain = {
-            "DNS_ZONE": "example.com",
-            "TOKEN_FILE": "/run/token",
-            "USE_SECRET": "disabled",
-            "MAX_TOKEN": "1000000",
-            "SHORT_TOKEN": "true",
-            "PWD": "/home/somebody",
-            "OLDPWD": "/home/nobody",
-        }
+        ready = prepared(project, **SECRET_VARIABLES, **PLAIN_VARIABLES)
 
-        ready = prepared(project, **secret, **plain)
-
-        assert set(ready.secrets) >= set(secret.values())
-        assert not set(ready.secrets) & set(plain.values())
+        assert set(ready.secrets) >= set(SECRET_VARIABLES.values())
+        assert not set(ready.secrets) & set(PLAIN_VARIABLES.values())
 
 
 class TestProblems:

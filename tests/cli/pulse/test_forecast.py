@@ -77,19 +77,19 @@ async def test_without_a_size_only_the_current_one_is_shown(tmp_path: Path, serv
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("option", "message"),
     [
-        (["--fleet-size", "0"], "0"),
-        (["--fleet-size", "many"], "many"),
-        (["--over", "30s"], "1m or more"),
-        (["--over", "5"], "a duration such as 30s"),
-        (["--answer-after", "-1s"], "0s or more"),
+        ("--fleet-size=0", "0"),
+        ("--fleet-size=many", "many"),
+        ("--over=30s", "1m or more"),
+        ("--over=5", "a duration such as 30s"),
+        ("--answer-after=-1s", "0s or more"),
     ],
 )
 async def test_invalid_flags_exit_2_before_any_request(
-    tmp_path: Path, server: FleetServer, arguments: list[str], message: str
+    tmp_path: Path, server: FleetServer, option: str, message: str
 ) -> None:
-    result = await invoke(forecast, "--config", write_config(tmp_path, server), *arguments)
+    result = await invoke(forecast, "--config", write_config(tmp_path, server), option)
 
     assert code_of(result) == 2
     assert message in str(result.exception)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -30,14 +31,18 @@ def activities() -> list[Activity]:
     return []
 
 
+make_pulse_observer = partial(PulseActivityObserver, resource_type="clusters", clock=ManualClock())
+make_adapter_observer = partial(AdapterActivityObserver, adapter="dns", clock=ManualClock())
+
+
 @pytest.fixture
 def pulse_observer(activities: list[Activity]) -> PulseActivityObserver:
-    return PulseActivityObserver(resource_type="clusters", on_activity=activities.append, clock=ManualClock())
+    return make_pulse_observer(on_activity=activities.append)
 
 
 @pytest.fixture
 def adapter_observer(activities: list[Activity]) -> AdapterActivityObserver:
-    return AdapterActivityObserver(adapter="dns", on_activity=activities.append, clock=ManualClock())
+    return make_adapter_observer(on_activity=activities.append)
 
 
 def test_each_published_event_is_shown_with_its_reason(
@@ -139,11 +144,7 @@ def fail(activity: Activity) -> None:
 def test_a_failing_pulse_observer_does_not_affect_others(
     activities: list[Activity], pulse_observer: PulseActivityObserver
 ) -> None:
-    observers = PulseObservers(
-        PulseActivityObserver(resource_type="clusters", on_activity=fail, clock=ManualClock()),
-        pulse_observer,
-        log=get_logger("test"),
-    )
+    observers = PulseObservers(make_pulse_observer(on_activity=fail), pulse_observer, log=get_logger("test"))
 
     report_cycle(observers, [decide_on("c1", generation=2)], fetch_error="no answer")
     observers.crashed(ValueError())
@@ -154,11 +155,7 @@ def test_a_failing_pulse_observer_does_not_affect_others(
 def test_a_failing_adapter_observer_does_not_affect_others(
     activities: list[Activity], adapter_observer: AdapterActivityObserver
 ) -> None:
-    observers = AdapterObservers(
-        AdapterActivityObserver(adapter="dns", on_activity=fail, clock=ManualClock()),
-        adapter_observer,
-        log=get_logger("test"),
-    )
+    observers = AdapterObservers(make_adapter_observer(on_activity=fail), adapter_observer, log=get_logger("test"))
 
     observers.evaluated(evaluation(OutcomeKind.DONE))
     observers.nacked("no answer", "c1", 1)

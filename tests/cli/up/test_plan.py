@@ -101,17 +101,16 @@ def test_settings_reach_the_pulses_the_adapters_and_the_api() -> None:
 
 
 def test_settings_about_another_api_are_ignored() -> None:
-    made = plan(
-        {
-            "SENTINEL_RESOURCE_TYPE": "gadgets",
-            "SENTINEL_HYPERFLEET_API__ENDPOINT": "http://elsewhere",
-            "HYPERFLEET_API_TOKEN": "of-another-api",
-            "SENTINEL_TASK": "other:other",
-            "SENTINEL_INSECURE": "true",
-            "SENTINEL_TOKENS_FILE": "/elsewhere",
-        },
-        listen="192.0.2.1:80",
-    )
+    of_another_api = {
+        "SENTINEL_RESOURCE_TYPE": "gadgets",
+        "SENTINEL_HYPERFLEET_API__ENDPOINT": "http://elsewhere",
+        "HYPERFLEET_API_TOKEN": "of-another-api",
+        "SENTINEL_TASK": "other:other",
+        "SENTINEL_INSECURE": "true",
+        "SENTINEL_TOKENS_FILE": "/elsewhere",
+    }
+
+    made = plan(of_another_api, listen="192.0.2.1:80")
 
     assert [each.resource_type for each in made.pulses] == ["clusters", "nodepools"]
     assert made.pulses[0].hyperfleet_api.token is None

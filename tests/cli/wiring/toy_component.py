@@ -111,11 +111,11 @@ class Notes:
             Route(
                 method=Method.GET,
                 path="/api/v1/notes/{name}",
+                path_parameters=(Parameter(name="name", description="The name of the note."),),
                 action=READ,
                 handler=self.get,
                 summary="Read a note",
                 tag="notes",
-                path_parameters=(Parameter(name="name", description="The name of the note."),),
                 responses=(ResponseSpec(status=200, description="The note.", type=Note),),
                 problems=(404,),
             ),

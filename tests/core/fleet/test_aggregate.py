@@ -44,8 +44,8 @@ def test_an_adapter_that_only_reported_unknown_is_missing() -> None:
 
 def test_the_observed_generation_is_the_lowest_reported() -> None:
     cluster = OneResource("dns", "validation")
-    cluster.patch(at=1)
-    cluster.patch(at=2)
+    for at in (1, 2):
+        cluster.patch(at=at)
 
     cluster.report("dns", FALSE, at=3, generation=3)
     cluster.report("validation", TRUE, at=4, generation=2)

@@ -15,21 +15,13 @@ from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.observation import observe
 from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
+from tests.support.fleet.resource_state import new_resource
 
 RULES = AggregationRules(KindRules("clusters", "Cluster", "", ("dns", "validation")))
 
 
 def created() -> ResourceState:
-    return lifecycle.create(
-        RULES,
-        resource_id="c1",
-        name="one",
-        labels={},
-        spec=msgspec.Raw(b"{}"),
-        owner=None,
-        actor="",
-        now=minute(0),
-    )
+    return new_resource(RULES, now=minute(0))
 
 
 def progress_of(status: ResourceStatus) -> tuple[object, object]:

@@ -13,6 +13,7 @@ from sentinel.core.fleet.documents import AdapterCondition, AdapterStatus, Condi
 from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
 from sentinel.core.fleet.why import Wait, Why
 from sentinel.core.pulse.decision import Policy
+from tests.support.fleet.resource_state import new_resource
 
 T0 = datetime(2025, 1, 1, 12, 0, tzinfo=UTC)
 POLICY = Policy(timedelta(seconds=10), timedelta(minutes=30))
@@ -25,9 +26,7 @@ def after(seconds: float) -> datetime:
 
 
 def created(rules: AggregationRules = RULES) -> ResourceState:
-    return lifecycle.create(
-        rules, resource_id="c1", name="one", labels={}, spec=msgspec.Raw(b"{}"), owner=None, actor="me", now=T0
-    )
+    return new_resource(rules, now=T0)
 
 
 def status(

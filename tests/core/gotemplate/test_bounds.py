@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -87,31 +89,33 @@ def test_large_output_within_the_limits_is_rendered() -> None:
     assert len(Template('{{printf "%1000000d" 1}}').render(None)) == 1_000_000
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 10_000])
-@pytest.mark.parametrize(
-    ("opening", "inside", "closing"),
-    [
-        ("{{if true}}", "x", "{{end}}"),
-        ("{{with 1}}", "x", "{{end}}"),
-        ("{{range 1}}", "x", "{{end}}"),
-        ('{{block "t" .x.y}}', "", "{{end}}"),
-        ("(", "1", ")"),
-        ("(print ", "1", ")"),
-        ("(print 1 | print ", "1", ")"),
-    ],
-)
-def test_nesting_that_is_too_deep_is_rejected(opening: str, inside: str, closing: str, depth: int) -> None:
-    source = opening * depth + inside + closing * depth
-    if opening[0] == "(":
-        source = "{{" + source + "}}"
+def nested_blocks(opening: str, depth: int) -> str:
+    return opening * depth + "x" + "{{end}}" * depth
 
-    if depth <= MAX_DEPTH:
-        ours(source, None)
-    else:
-        with pytest.raises(
-            TemplateError, match=f"nested too deeply: more than {MAX_DEPTH} blocks and parentheses"
-        ):
-            Template(source)
+
+def nested_parentheses(opening: str, depth: int) -> str:
+    return "{{" + opening * depth + "1" + ")" * depth + "}}"
+
+
+NESTINGS = [
+    *(
+        partial(nested_blocks, block)
+        for block in ("{{if true}}", "{{with 1}}", "{{range 1}}", '{{block "t" .x.y}}')
+    ),
+    *(partial(nested_parentheses, call) for call in ("(", "(print ", "(print 1 | print ")),
+]
+
+
+@pytest.mark.parametrize("nested", NESTINGS)
+def test_nesting_up_to_the_limit_is_rendered(nested: Callable[[int], str]) -> None:
+    ours(nested(MAX_DEPTH), None)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 10_000])
+@pytest.mark.parametrize("nested", NESTINGS)
+def test_nesting_that_is_too_deep_is_rejected(nested: Callable[[int], str], depth: int) -> None:
+    with pytest.raises(TemplateError, match=f"nested too deeply: more than {MAX_DEPTH} blocks and parentheses"):
+        Template(nested(depth))
 
 
 def test_a_chain_of_many_else_ifs_is_not_deep() -> None:

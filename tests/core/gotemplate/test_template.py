@@ -23,13 +23,6 @@ def render(source: str, document: Json = CLUSTER) -> str:
     return Template(source).render(document)
 
 
-def rendered_with_missing(source: str) -> str:
-    """Return the text of a template that prints a missing field."""
-    with pytest.raises(MissingField) as caught:
-        render(source)
-    return caught.value.text
-
-
 @pytest.mark.parametrize(
     ("source", "line", "column", "problem"),
     [
@@ -128,7 +121,10 @@ def test_a_render_error_never_shows_a_value(source: str) -> None:
     ],
 )  # fmt: skip
 def test_printing_a_missing_field_is_reported_with_the_text(source: str, text: str) -> None:
-    assert rendered_with_missing(source) == text
+    with pytest.raises(MissingField) as caught:
+        render(source)
+
+    assert caught.value.text == text
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ RECONNECT_TIMEOUT = timedelta(seconds=60)
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
-async def create_held(loop: Loop, workload: LoopResource) -> TaskCall:
-    """Create the workload, and return the first call of its adapter, which gets no response before a release."""
+async def create_held(loop: Loop, make_resource: MakeResource) -> tuple[LoopResource, TaskCall]:
+    """Create a workload, and return it with the first call of its adapter, which gets no response before a
+    release."""
+    workload = make_resource("workloads")
     loop.backend.hold("zones", workload.id)
     await workload.create()
-    return (await loop.backend.until_called(workload.id))[0]
+    return workload, (await loop.backend.until_called(workload.id))[0]
 
 
 async def test_an_adapter_that_was_down_catches_up(loop: Loop, make_resource: MakeResource) -> None:
@@ -39,8 +41,7 @@ async def test_an_adapter_that_was_down_catches_up(loop: Loop, make_resource: Ma
 
 
 async def test_work_of_a_killed_process_is_repeated_and_reported(loop: Loop, make_resource: MakeResource) -> None:
-    workload = make_resource("workloads")
-    await create_held(loop, workload)
+    workload, _ = await create_held(loop, make_resource)
 
     await loop.kill_adapter("zones")
     mark = loop.backend.mark()
@@ -58,8 +59,7 @@ async def test_an_event_of_a_killed_process_is_redelivered_without_a_pulse(
     loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
     # Not with Pub/Sub, which redelivers when the lease expires: too long for a test.
-    workload = make_resource("workloads")
-    await create_held(loop, workload)
+    workload, _ = await create_held(loop, make_resource)
     await workload.pause()
     await loop.until_polled("workloads")
     published = loop.published(workload.id)
@@ -111,8 +111,7 @@ async def test_the_loop_continues_after_the_api_was_killed(loop: Loop, make_reso
 async def test_a_report_waits_for_the_api_and_is_not_dead_lettered(
     loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
-    workload = make_resource("workloads")
-    await create_held(loop, workload)
+    workload, _ = await create_held(loop, make_resource)
 
     async with loop.without_api():
         await loop.backend.release()
@@ -143,8 +142,7 @@ async def test_a_broken_adapter_reports_it_and_recovers(loop: Loop, make_resourc
 
 @BROKERS
 async def test_sigterm_reports_running_work_and_exits_0(loop: ProcessLoop, make_resource: MakeResource) -> None:
-    workload = make_resource("workloads")
-    call = await create_held(loop, workload)
+    workload, call = await create_held(loop, make_resource)
     await workload.pause()
 
     loop.adapter("zones").send_signal(signal.SIGTERM)
