@@ -282,7 +282,7 @@ async def test_a_discarded_report_changes_nothing(fleet: FleetClient, method: st
     assert (after[0].content, after[0].etag, after[1]) == (before[0].content, before[0].etag, before[1])
 
 
-async def test_each_adapter_is_judged_by_its_own_reports(fleet: FleetClient) -> None:
+async def test_each_adapter_is_compared_with_its_own_reports(fleet: FleetClient) -> None:
     await send(fleet, fleet.report("dns", generation=2))
 
     assert (await send(fleet, fleet.report("validation", generation=1))).status == 201

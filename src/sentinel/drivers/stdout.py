@@ -94,7 +94,7 @@ class StdoutPublisher:
         done: asyncio.Future[_WriteResult] = loop.create_future()
 
         def finish(result: _WriteResult) -> None:
-            # Also after the deadline: that is when a full pipe is no longer in trouble.
+            # Also after the deadline: that is when a full pipe becomes writable again.
             self._unavailable_reason = result.error or None
             self._has_partial_line = result.has_partial_line
             done.set_result(result)

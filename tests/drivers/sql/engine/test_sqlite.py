@@ -274,12 +274,12 @@ async def main():
     outcomes = await asyncio.gather(*many, return_exceptions=True)
     assert any(isinstance(each, Unavailable) for each in outcomes), outcomes
     assert all(each is None or isinstance(each, Unavailable) for each in outcomes), outcomes
-    assert store.trouble() is not None
+    assert store.unavailable_reason() is not None
     kept = [n for n in range(5) if await store.get(f"r-{n}") is not None]
     assert kept == [n for n in range(5) if outcomes[n] is None], (kept, outcomes)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     await store.transact(inserting(stored("after")))
-    assert store.trouble() is None
+    assert store.unavailable_reason() is None
     assert await store.get("before") is not None
     await store.close()
 
