@@ -29,7 +29,7 @@ def fails(text: str, *, operation: str = "", prefix: str = "", needs_operator: b
 @simulated
 async def test_readiness_recovers_without_an_event() -> None:
     harness = AdapterHarness(ScriptedTask().adapter)
-    assert harness.service.checks["hyperfleet_api"]() == "the API has not answered yet"
+    assert harness.service.checks["hyperfleet_api"]() == "the API has not responded yet"
 
     async with harness:
         await harness.after(SECOND)

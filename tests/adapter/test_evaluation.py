@@ -287,7 +287,7 @@ class TestContext:
         with pytest.raises(LookupError, match="nothing to do for a NodePool"):
             report_on(adapter_of(task), make_resource("NodePool"))
 
-    def test_a_resource_without_a_finalizer_is_finalised(self) -> None:
+    def test_a_resource_without_a_finalizer_is_finalized(self) -> None:
         async def task(cluster: Resource, context: Context) -> Outcome:
             raise AssertionError("not for a resource that is being deleted")
 

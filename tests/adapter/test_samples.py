@@ -118,7 +118,7 @@ def test_dns_removes_its_zone(http: FakeHttp, status: int) -> None:
     assert report.status_of("Finalized") == "True"
 
 
-def test_dns_is_not_finalised_while_its_zone_may_exist(http: FakeHttp) -> None:
+def test_dns_is_not_finalized_while_its_zone_may_exist(http: FakeHttp) -> None:
     http.answer("DELETE", ZONE, status=503)
 
     report = report_on(samples.dns, make_resource("Cluster", id="c1", deleted_time=START), http=http)

@@ -86,7 +86,7 @@ class TestReports:
         assert statuses(report) == (FALSE, FALSE, TRUE)
 
     @simulated
-    async def test_without_a_finalizer_a_deleted_resource_is_finalised(self) -> None:
+    async def test_without_a_finalizer_a_deleted_resource_is_finalized(self) -> None:
         task = ScriptedTask()
         async with AdapterHarness(task.adapter) as harness:
             await delete_and_settle(harness, "c1")

@@ -207,7 +207,7 @@ async def test_an_unreadable_resource_is_logged_once_and_skipped(
                 while len(await after.store.outdated("clusters", "other", limit=2)) > 1:
                     pass  # each call yields to the other tasks
 
-        failures = [record for record in caplog.records if record.getMessage() == "upkeep.failed"]
+        failures = [record for record in caplog.records if record.getMessage() == "maintenance.failed"]
         assert [record.__dict__["fields"]["resource_id"] for record in failures] == ["c0000"]
 
 
@@ -222,10 +222,10 @@ async def test_an_unreadable_batch_is_tried_once(caplog: pytest.LogCaptureFixtur
 
         async with running(maintenance_of(after).reaggregate_outdated):
             async with asyncio.timeout(TIMEOUT):
-                while "upkeep.aggregated" not in (record.getMessage() for record in caplog.records):
+                while "maintenance.aggregated" not in (record.getMessage() for record in caplog.records):
                     await after.store.populations()  # yields to the other tasks
 
-        assert [record.getMessage() for record in caplog.records].count("upkeep.failed") == BATCH
+        assert [record.getMessage() for record in caplog.records].count("maintenance.failed") == BATCH
 
 
 async def test_the_loop_ends_when_it_is_stopped() -> None:
@@ -348,10 +348,14 @@ class FailsOnce(MemoryFleetStore):
 
 
 @pytest.mark.parametrize(
-    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: maintenance_of(fleet).reaggregate_outdated]
+    ("loop_of", "event"),
+    [
+        (lambda fleet: retention_of(fleet).run, "retention.failed"),
+        (lambda fleet: maintenance_of(fleet).reaggregate_outdated, "maintenance.failed"),
+    ],
 )
 async def test_a_loop_survives_an_unexpected_error(
-    loop_of: Callable[[FleetClient], Loop], caplog: pytest.LogCaptureFixture
+    loop_of: Callable[[FleetClient], Loop], event: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = backends.memory(fleet=FailsOnce)
     async with FleetClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
@@ -362,7 +366,7 @@ async def test_a_loop_survives_an_unexpected_error(
 
     assert isinstance(backend.fleet, FailsOnce)
     assert not backend.fleet.bugs
-    assert "upkeep.failed" in [record.getMessage() for record in caplog.records]
+    assert event in [record.getMessage() for record in caplog.records]
 
 
 async def test_retention_survives_a_database_failure() -> None:

@@ -167,7 +167,7 @@ async def test_a_timeout_is_retried_if_repeating_is_safe(method: str, attempts: 
 
     async with ScriptedServer(wait) as server:
         http = TaskHttp(user_agent="test", retries=AT_ONCE)
-        with pytest.raises(HttpFailure, match=r"no complete answer within 0\.02 s"):
+        with pytest.raises(HttpFailure, match=r"no complete response within 0\.02 s"):
             await http.request(method, server.url, timeout=timedelta(milliseconds=20))
         released.set()
         await http.close()

@@ -380,7 +380,7 @@ async def test_rows_older_than_the_retention_are_deleted(
         ApiProcess(url, kinds=KINDS, directory=tmp_path, arguments=arguments) as api,
         FleetHttp(await api.url()) as fleet,
     ):
-        await api.until_event("upkeep.expired", entries=5)
+        await api.until_event("retention.expired", entries=5)
         after = await count_rows(fleet, path)
         repeated = await fleet.call("POST", "clusters", body, {"Idempotency-Key": "k"})
 

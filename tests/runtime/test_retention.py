@@ -82,7 +82,7 @@ async def test_a_bug_in_one_store_does_not_stop_the_others(
     await run_for(clock, retention(clock, broken, sound))
 
     assert (broken.count, sound.count) == (1, 0)
-    (failure,) = [record for record in caplog.records if record.getMessage() == "upkeep.failed"]
+    (failure,) = [record for record in caplog.records if record.getMessage() == "retention.failed"]
     assert failure.__dict__["fields"]["rows"] == "rows 0"
 
 
@@ -93,4 +93,4 @@ async def test_an_unavailable_database_is_retried_after_the_interval(caplog: pyt
 
     assert (first.count, second.count) == (0, 0)
     assert len(second.calls) == 1
-    assert [record.getMessage() for record in caplog.records].count("upkeep.failed") == 1
+    assert [record.getMessage() for record in caplog.records].count("retention.failed") == 1

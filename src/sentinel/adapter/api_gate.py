@@ -66,7 +66,7 @@ class ApiGate:
     def unavailable_reason(self) -> str | None:
         """Why the API cannot be used now, or None."""
         if not self._successes and not self._failing:
-            return "the API has not answered yet"
+            return "the API has not responded yet"
         return next(iter(self._failing.values()), None)
 
     async def wait_until_available(self) -> None:

@@ -94,7 +94,7 @@ class Adapter:
     def finalizer(self, *, kinds: Sequence[str]) -> Callable[[F], F]:
         """Declare the function that cleans up when a resource of these kinds is being deleted.
 
-        Without a finalizer such a resource is reported as finalised, because there is nothing to clean up.
+        Without a finalizer such a resource is reported as finalized, because there is nothing to clean up.
         """
         return self._declare("finalizer", kinds, self._finalizers)
 

@@ -160,7 +160,7 @@ async def _cancel(running: asyncio.Task[object], context: Context) -> None:
 
 
 def _redacted(conclusion: CheckedOutcome, redact: Callable[[str], str]) -> CheckedOutcome:
-    """Redact first and shorten afterwards: half a secret would not be recognised."""
+    """Redact first and shorten afterwards: half a secret would not be recognized."""
     outcome = conclusion.outcome
     redacted = msgspec.structs.replace(outcome, message=redact(outcome.message), reason=redact(outcome.reason))
     data = conclusion.data

@@ -15,7 +15,7 @@ from msgspec import Meta
 from sentinel.api import request_bodies
 from sentinel.api.change import WrittenResource
 from sentinel.api.kinds import Kinds
-from sentinel.api.request_bodies import NewResource, Reason, ResourcePatch
+from sentinel.api.request_bodies import ForceDeletion, NewResource, ResourcePatch
 from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
@@ -122,7 +122,7 @@ class KindHandlers:
         return _response(202, written)
 
     async def force_delete(self, request: Request) -> Response:
-        reason = (await request.decode(Reason)).reason.strip()
+        reason = (await request.decode(ForceDeletion)).reason.strip()
         if not reason:
             raise problem.bad_field("reason", "expected a reason, got only spaces")
         await self._service.force_delete(self._path(request), reason=reason, caller=request.caller)

@@ -44,9 +44,9 @@ class Maintenance:
                     await self._reaggregate_kind(kind, stopping)
                 break
             except Unavailable as error:
-                self._log.warning("upkeep.failed", task="aggregate", error=error)
+                self._log.warning("maintenance.failed", task="aggregate", error=error)
             except Exception as error:
-                self._log.exception("upkeep.failed", task="aggregate", error=error)
+                self._log.exception("maintenance.failed", task="aggregate", error=error)
             await stopping.interrupts(self._clock.sleep(_RETRY.delay(failures, 0.0)))
             failures += 1
         await stopping.wait()
@@ -69,7 +69,7 @@ class Maintenance:
             if len(outdated) < BATCH or failed.issuperset(outdated):
                 break
         if succeeded or failed:
-            self._log.info("upkeep.aggregated", kind=kind.kind, resources=succeeded, failed=len(failed))
+            self._log.info("maintenance.aggregated", kind=kind.kind, resources=succeeded, failed=len(failed))
 
     async def _reaggregate(self, resource_id: str) -> bool:
         """Return whether it succeeded. One unreadable resource must not stop the others."""
@@ -78,7 +78,7 @@ class Maintenance:
         except Unavailable:
             raise
         except Exception as error:
-            self._log.exception("upkeep.failed", task="aggregate", resource_id=resource_id, error=error)
+            self._log.exception("maintenance.failed", task="aggregate", resource_id=resource_id, error=error)
             return False
         return True
 

@@ -61,7 +61,7 @@ class ResourcePatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     name: str | UnsetType = UNSET
 
 
-class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ForceDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a request that cannot be undone."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=MAX_REASON_LENGTH)]

@@ -10,7 +10,7 @@ from functools import partial
 from sentinel.api import access
 from sentinel.api.http import AllKindsHandlers, KindHandlers
 from sentinel.api.kinds import Kinds
-from sentinel.api.request_bodies import NewResource, Reason, ResourcePatch
+from sentinel.api.request_bodies import ForceDeletion, NewResource, ResourcePatch
 from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
@@ -174,7 +174,7 @@ def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter
             summary=f"Remove a {kind.kind} that is being deleted, without waiting for adapters",
             tag=tag,
             path_parameters=parameters,
-            body=Body(type=Reason),
+            body=Body(type=ForceDeletion),
             responses=(ResponseSpec(status=204, description="Removed, with its children."),),
             problems=(404, 409),
         ),

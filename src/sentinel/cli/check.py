@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.pulse import settings as pulse
 from sentinel.runtime.settings.broker import load_broker
 from sentinel.runtime.settings.report import EffectiveSetting, SettingsProblem, printable
@@ -45,7 +45,7 @@ def check(
     broker_config: Path | None,
     show: bool,
     sets: Sequence[str],
-    output: Output,
+    output: OutputFormat,
     log_overrides: Mapping[str, str],
 ) -> None:
     """Check configuration files, and print every problem with its position.
@@ -77,14 +77,14 @@ def check(
         _print(CheckResult(not problems, tuple(problems)), output, lines=map(str, problems))
     if problems:
         raise click.exceptions.Exit(2)
-    if output is Output.TABLE and not show:
+    if output is OutputFormat.TABLE and not show:
         for file in (config, broker_config):
             if file is not None:
                 click.echo(printable(f"{file}: ok"), err=True)
 
 
-def _print(result: CheckResult | Effective, output: Output, *, lines: Iterable[str]) -> None:
-    for line in lines if output is Output.TABLE else [options.encode(result, output)]:
+def _print(result: CheckResult | Effective, output: OutputFormat, *, lines: Iterable[str]) -> None:
+    for line in lines if output is OutputFormat.TABLE else [options.encode(result, output)]:
         click.echo(line)
 
 

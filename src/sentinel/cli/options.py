@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """The formats in which a command prints its data."""
 
     TABLE = "table"
@@ -27,12 +27,12 @@ class Output(StrEnum):
 
 
 def output_option(command: F) -> F:
-    """`--output`, as the parameter `output`, an `Output`."""
+    """`--output`, as the parameter `output`, an `OutputFormat`."""
     return click.option(
         "--output",
-        type=click.Choice([choice.value for choice in Output]),
-        default=Output.TABLE.value,
-        callback=lambda context, parameter, value: Output(value),
+        type=click.Choice([choice.value for choice in OutputFormat]),
+        default=OutputFormat.TABLE.value,
+        callback=lambda context, parameter, value: OutputFormat(value),
         help="Output format. json and yaml are for scripts.",
     )(command)
 
@@ -126,10 +126,10 @@ def overrides(**flags: str | bool | None) -> dict[str, str]:
     }
 
 
-def encode(data: object, output: Output) -> str:
+def encode(data: object, output: OutputFormat) -> str:
     """Encode data as JSON or YAML, without a trailing newline."""
     encoded = msgspec.json.encode(data)
-    if output is Output.YAML:
+    if output is OutputFormat.YAML:
         # Through JSON, so that timestamps look the same in both formats. YAML has its own notation for them.
         return msgspec.yaml.encode(msgspec.json.decode(encoded)).decode().rstrip("\n")
     return msgspec.json.format(encoded, indent=2).decode()

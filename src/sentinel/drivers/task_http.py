@@ -142,7 +142,7 @@ def _retry_after(response: HttpResponse) -> timedelta:
 
 def _describe(error: Exception, timeout: timedelta) -> str:
     if isinstance(error, TimeoutError):
-        return f"no complete answer within {timeout.total_seconds():g} s"
+        return f"no complete response within {timeout.total_seconds():g} s"
     if isinstance(error, aiohttp.ClientResponseError):
         return f"malformed HTTP: {error.message}"
     return describe(error)

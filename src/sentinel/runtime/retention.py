@@ -53,7 +53,7 @@ class Retention:
                     if stopping.requested:
                         return
             except Unavailable as error:
-                self._log.warning("upkeep.failed", task="retention", error=error)
+                self._log.warning("retention.failed", task="retention", error=error)
             if await stopping.interrupts(self._clock.sleep(INTERVAL)):
                 return
 
@@ -68,7 +68,7 @@ class Retention:
                 raise
             except Exception as error:
                 # A bug in one store must not stop the others.
-                self._log.exception("upkeep.failed", task="retention", rows=rule.name, error=error)
+                self._log.exception("retention.failed", task="retention", rows=rule.name, error=error)
         if deleted:
-            self._log.info("upkeep.expired", entries=deleted)
+            self._log.info("retention.expired", entries=deleted)
         return deleted

@@ -59,7 +59,7 @@ class Server:
         self._close_timeout = close_timeout
         self._send_timeout = send_timeout
         self._serving: asyncio.Task[None] | None = None
-        self._server = _Server(
+        self._server = _UvicornServer(
             uvicorn.Config(
                 app,
                 interface="asgi3",
@@ -128,7 +128,7 @@ async def _ended(serving: asyncio.Task[None]) -> None:
     await asyncio.wait((serving,))
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._stopping = Stopping()

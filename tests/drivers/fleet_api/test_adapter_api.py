@@ -265,7 +265,7 @@ async def test_a_server_that_does_not_respond_in_time_is_unavailable() -> None:
         return ScriptedResponse()
 
     async with connected(wait, timeout=timedelta(milliseconds=20)) as (api, _):
-        with pytest.raises(ApiUnavailable, match=r"no complete answer within 0\.02 s"):
+        with pytest.raises(ApiUnavailable, match=r"no complete response within 0\.02 s"):
             await api.get(ResourceRef("c1"))
         released.set()
 

@@ -125,7 +125,7 @@ class TestRetries:
 
         text = await failure(make_reader(timeout=20 * MILLISECOND, backoff=TWICE))
 
-        assert text.endswith("no complete answer within 0.02 s (2 tries)")
+        assert text.endswith("no complete response within 0.02 s (2 tries)")
 
     async def test_a_shortened_last_attempt_does_not_hide_the_reason(
         self, server: FleetServer, make_reader: MakeReader
@@ -134,7 +134,7 @@ class TestRetries:
 
         text = await failure(make_reader(timeout=20 * MILLISECOND, retry_for=30 * MILLISECOND))
 
-        assert "no complete answer within 0.02 s" in text
+        assert "no complete response within 0.02 s" in text
 
     async def test_a_backoff_beyond_the_deadline_ends_the_walk(
         self, server: FleetServer, make_reader: MakeReader

@@ -204,7 +204,7 @@ class TestConnection:
             receipt = await publisher.publish(make_events(3), deadline=SHORT)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
-        assert receipt.error == "no answer within 0.15s"
+        assert receipt.error == "no response within 0.15s"
         assert receipt.seconds == []
 
     async def test_a_short_outage_is_retried_within_the_deadline(self, host: str, inbox: Inbox) -> None:

@@ -264,7 +264,7 @@ class TestOutcomes:
             receipt = await publisher.publish(make_events(100), deadline=SHORT)
 
             assert receipt.outcomes == [Outcome.UNCONFIRMED] * 100
-            assert receipt.error == "no answer within 0.15s"
+            assert receipt.error == "no response within 0.15s"
             assert proxy.published == 10
             proxy.release_responses()
 
@@ -403,7 +403,7 @@ class TestConnection:
                 assert proxy.connections == 2
         assert silent.outcomes == [Outcome.UNCONFIRMED]
         assert unavailable_reason is not None
-        assert "no answer for" in unavailable_reason
+        assert "no response for" in unavailable_reason
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
     async def test_a_wrong_password_is_retried_and_never_shown(

@@ -310,7 +310,7 @@ class TestUnreachable:
     async def test_after_a_timeout_the_server_may_have_the_request(
         self, stalled: ScriptedServer, make_client: MakeClient
     ) -> None:
-        with pytest.raises(Unreachable, match=r"no complete answer within 0\.05 s") as caught:
+        with pytest.raises(Unreachable, match=r"no complete response within 0\.05 s") as caught:
             await make_client().request("GET", "/x", timeout=SECOND / 20)
 
         assert (caught.value.reason, caught.value.was_sent) == (UnreachableReason.TIMEOUT, True)

@@ -15,7 +15,7 @@ import msgspec
 from sentinel.adapter import loading
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli import options, table
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.cli.wiring.broker import build_dead_letters
 from sentinel.core.times import timestamp
 from sentinel.ports.errors import Misconfigured, Unavailable
@@ -70,7 +70,7 @@ class _Selection(TypedDict):
     config: Path | None
     broker_config: Path | None
     subscription: str | None
-    output: Output
+    output: OutputFormat
 
 
 class _SettingsError(click.ClickException):
@@ -111,12 +111,12 @@ def dead_letters() -> None:
 @_subscription_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many at most.")
 def list_letters(
-    config: Path | None, broker_config: Path | None, subscription: str | None, limit: int, output: Output
+    config: Path | None, broker_config: Path | None, subscription: str | None, limit: int, output: OutputFormat
 ) -> int:
     """List dead letters with their reasons, the oldest first, without removing them."""
     name, letters = _open(config, broker_config, subscription)
     found = _run(letters.peek(limit=limit))
-    if output is not Output.TABLE:
+    if output is not OutputFormat.TABLE:
         click.echo(options.encode(DeadLetterList(name, tuple(_printed(letter) for letter in found)), output))
         return ExitCode.SUCCESS
     rows = [_row(letter) for letter in found]
@@ -149,7 +149,7 @@ def _apply(
     chosen: Sequence[str | None] = [None] if everything else ids
     counts = [(letter_id, _run(method(letters)(letter_id))) for letter_id in chosen]
     total = sum(count for _, count in counts)
-    if selection["output"] is Output.TABLE:
+    if selection["output"] is OutputFormat.TABLE:
         click.echo(f"{verb} {total}")
     else:
         click.echo(options.encode(LetterCount(name, total), selection["output"]))

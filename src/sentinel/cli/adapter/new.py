@@ -96,7 +96,7 @@ def test_an_unreachable_service_makes_the_adapter_unhealthy():
     assert report_on(adapter, VALIDATED).status_of("Health") == "False"
 
 
-def test_a_deleted_cluster_is_finalised_when_the_service_has_deleted_it():
+def test_a_deleted_cluster_is_finalized_when_the_service_has_deleted_it():
     http = FakeHttp()
     http.answer("DELETE", f"{SERVICE}/clusters/c1", status=404)
 

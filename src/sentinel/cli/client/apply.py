@@ -21,7 +21,7 @@ from sentinel.cli.client import diff, manifest, session
 from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.plan import PlanAction, Planner, PlanStep, labels_and_spec
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.core.json import Json
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.process import ExitCode
@@ -62,7 +62,9 @@ class ApplyResult(msgspec.Struct, frozen=True):
 @click.option("--yes", "-y", "is_confirmed", is_flag=True, help="Do not ask for confirmation on a terminal.")
 @options.output_option
 @session.server_options
-def apply(files: Sequence[Path], is_dry: bool, is_confirmed: bool, output: Output, server: ServerOptions) -> int:
+def apply(
+    files: Sequence[Path], is_dry: bool, is_confirmed: bool, output: OutputFormat, server: ServerOptions
+) -> int:
     """Make resources match the files, after showing what changes.
 
     Each document has kind (or plural), name, and optionally labels, spec, id and parent. Missing resources are
@@ -85,7 +87,7 @@ def apply(files: Sequence[Path], is_dry: bool, is_confirmed: bool, output: Outpu
     if code != ExitCode.SUCCESS:
         return code
     # With JSON or YAML on stdout, the diff goes to stderr.
-    is_for_scripts = output is not Output.TABLE
+    is_for_scripts = output is not OutputFormat.TABLE
     is_coloured = sys.stderr.isatty() if is_for_scripts else session.is_terminal()
     for step in steps:
         for line in _diff(step, is_coloured=is_coloured):
@@ -193,8 +195,8 @@ def _summary(applied: AppliedStep) -> str:
     return printable(text)
 
 
-def _print_result(result: ApplyResult, output: Output) -> ExitCode:
-    if output is not Output.TABLE:
+def _print_result(result: ApplyResult, output: OutputFormat) -> ExitCode:
+    if output is not OutputFormat.TABLE:
         click.echo(options.encode(result, output))
         return ExitCode.SUCCESS
     unchanged = [applied for applied in result.resources if applied.action is PlanAction.NONE]

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.core import merge_patch
 from sentinel.core.json import Json
 
@@ -56,4 +56,4 @@ def _yaml_lines(value: Json) -> list[str]:
     if not value:
         return []
     with_sorted_keys = msgspec.json.decode(merge_patch.canonical(value))
-    return options.encode(with_sorted_keys, Output.YAML).splitlines()
+    return options.encode(with_sorted_keys, OutputFormat.YAML).splitlines()

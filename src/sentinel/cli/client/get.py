@@ -11,7 +11,7 @@ from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.client.watch import DEFAULT_INTERVAL, run_watch
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
 
@@ -47,7 +47,7 @@ def get(
     order: str,
     is_all: bool,
     is_watching: bool,
-    output: Output,
+    output: OutputFormat,
     server: ServerOptions,
 ) -> int:
     """Print the resources of a kind, or the one with this ID.
@@ -63,7 +63,7 @@ def get(
 
     async def get_one(fleet: FleetClient) -> int:
         fetched = await fleet.get(plural, resource_id)
-        if output is Output.TABLE:
+        if output is OutputFormat.TABLE:
             required = (await fleet.kind(fetched.plural)).required_adapters
             _print_table([resource_table.summarize(fetched.document)], required)
         else:
@@ -71,7 +71,7 @@ def get(
         return ExitCode.SUCCESS
 
     async def get_list(fleet: FleetClient) -> int:
-        if output is Output.TABLE:
+        if output is OutputFormat.TABLE:
             items = fleet.list_all(plural, {**query, "fields": resource_table.FIELDS})
             resources = [resource_table.decode(item) async for item in items]
             _print_table(resources, (await fleet.kind(plural)).required_adapters)

@@ -10,7 +10,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import session, wait
 from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.core.fleet.documents import Phase
 from sentinel.runtime.process import ExitCode
 
@@ -21,7 +21,9 @@ from sentinel.runtime.process import ExitCode
 @click.option("--timeout", callback=session.parse_duration, default="2m", help="How long to wait. Default: 2m.")
 @options.output_option
 @session.server_options
-def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, server: ServerOptions) -> int:
+def pulse(
+    resource_id: str, is_waiting: bool, timeout: timedelta, output: OutputFormat, server: ServerOptions
+) -> int:
     """Request an event for a resource now, whatever the age of its status.
 
     With --wait, an adapter has answered when its report is newer than the request, by the adapter's own clock. A

@@ -20,7 +20,7 @@ import msgspec
 from sentinel.cli import options
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.core import labels
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.drivers.rest.url import InvalidSegment
@@ -138,9 +138,9 @@ def warn_if_paused(resource: FetchedDocument) -> None:
         click.echo(printable(warning), err=True)
 
 
-def print_resource(resource: FetchedDocument, message: str, output: Output) -> ExitCode:
+def print_resource(resource: FetchedDocument, message: str, output: OutputFormat) -> ExitCode:
     """Print the message for people, or the resource for scripts."""
-    click.echo(message if output is Output.TABLE else options.encode(msgspec.Raw(resource.body), output))
+    click.echo(message if output is OutputFormat.TABLE else options.encode(msgspec.Raw(resource.body), output))
     return ExitCode.SUCCESS
 
 

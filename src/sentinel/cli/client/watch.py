@@ -20,7 +20,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import resource_table, session
 from sentinel.cli.client.fleet import FleetClient, decode, is_not_found
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
@@ -63,7 +63,7 @@ Snapshot: TypeAlias = Mapping[str, bytes]
 @options.output_option
 @session.server_options
 def watch(
-    plural: str, resource_id: str, selector: str, interval: timedelta, output: Output, server: ServerOptions
+    plural: str, resource_id: str, selector: str, interval: timedelta, output: OutputFormat, server: ServerOptions
 ) -> int:
     """Print the resources of a kind, or the one with this ID, then their changes, until Ctrl-C.
 
@@ -80,11 +80,11 @@ def run_watch(
     resource_id: str,
     *,
     query: Mapping[str, str],
-    output: Output,
+    output: OutputFormat,
     interval: timedelta,
 ) -> int:
     """Print changes until Ctrl-C, which is a success, or until the one watched resource is gone."""
-    if output is Output.TABLE:
+    if output is OutputFormat.TABLE:
         query = {**query, "fields": resource_table.FIELDS}
 
     async def work(fleet: FleetClient) -> int:
@@ -165,17 +165,17 @@ class _ListPoller:
 class _Printer:
     """A printer of changes; a table shows only those that change a row."""
 
-    def __init__(self, output: Output, required: Sequence[str]) -> None:
+    def __init__(self, output: OutputFormat, required: Sequence[str]) -> None:
         self._output = output
         self._required = required
         self._printed: dict[str, tuple[str, ...]] | None = None
 
     def print(self, current: Snapshot, events: Sequence[WatchEvent]) -> None:
-        if self._output is Output.TABLE:
+        if self._output is OutputFormat.TABLE:
             self._print_rows(current, events)
             return
         for event in events:
-            if self._output is Output.JSON:
+            if self._output is OutputFormat.JSON:
                 click.echo(msgspec.json.encode(event))
             else:
                 click.echo(f"---\n{options.encode(event, self._output)}")

@@ -13,7 +13,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.core.fleet import why as fleet_why
 from sentinel.core.fleet.why import Wait, Why
 from sentinel.core.pulse.decision import Policy
@@ -65,7 +65,7 @@ def why(
     max_age_not_ready: timedelta | None,
     max_age_ready: timedelta | None,
     pulse_on_progress: bool | None,
-    output: Output,
+    output: OutputFormat,
     server: ServerOptions,
 ) -> int:
     """Explain why a resource is not ready or not deleted yet.
@@ -94,7 +94,7 @@ def why(
             policy=replace(policy, **{name: value for name, value in overrides.items() if value is not None}),
             now=now,
         )
-        if output is Output.TABLE:
+        if output is OutputFormat.TABLE:
             for line in fleet_why.sentences(explanation, now=now, duration=table.format_duration):
                 click.echo(printable(line))
         else:

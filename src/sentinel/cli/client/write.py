@@ -14,7 +14,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import session, wait
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient, is_not_found
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.drivers.rest.errors import RequestRejected
 from sentinel.runtime.settings.report import quoted
 
@@ -93,7 +93,7 @@ def create(
     resource_id: str | None,
     spec: msgspec.Raw | None,
     labels: Mapping[str, str] | None,
-    output: Output,
+    output: OutputFormat,
     server: ServerOptions,
 ) -> int:
     """Create a resource."""
@@ -128,7 +128,7 @@ def patch(
     resource_id: str,
     spec: msgspec.Raw | None,
     labels: Mapping[str, str | None] | None,
-    output: Output,
+    output: OutputFormat,
     server: ServerOptions,
 ) -> int:
     """Change the spec and labels of a resource by a JSON merge patch.
@@ -163,7 +163,12 @@ def patch(
 @options.output_option
 @session.server_options
 def delete(
-    plural: str, resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, server: ServerOptions
+    plural: str,
+    resource_id: str,
+    is_waiting: bool,
+    timeout: timedelta,
+    output: OutputFormat,
+    server: ServerOptions,
 ) -> int:
     """Delete a resource and its children.
 
@@ -204,7 +209,7 @@ def delete(
 @click.argument("resource_id", metavar="ID")
 @options.output_option
 @session.server_options
-def pause(resource_id: str, output: Output, server: ServerOptions) -> int:
+def pause(resource_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Send no events for a resource until it is resumed."""
 
     def message(resource: FetchedDocument) -> str:
@@ -217,13 +222,13 @@ def pause(resource_id: str, output: Output, server: ServerOptions) -> int:
 @click.argument("resource_id", metavar="ID")
 @options.output_option
 @session.server_options
-def resume(resource_id: str, output: Output, server: ServerOptions) -> int:
+def resume(resource_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Send events for a resource again."""
     return server.run(_post("resume", resource_id, lambda resource: f"resumed {resource.title}", output))
 
 
 def _post(
-    action: str, resource_id: str, message: Callable[[FetchedDocument], str], output: Output
+    action: str, resource_id: str, message: Callable[[FetchedDocument], str], output: OutputFormat
 ) -> session.Work:
     async def work(fleet: FleetClient) -> int:
         resource = await fleet.post_action(await fleet.find(resource_id), action)

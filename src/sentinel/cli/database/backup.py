@@ -12,7 +12,7 @@ import msgspec
 
 from sentinel.cli import options
 from sentinel.cli.database.database_url import exit_on_errors, exit_with, url_option
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.runtime.database_url import PostgresqlServer, parse_database_url
 from sentinel.runtime.process import ExitCode
 
@@ -34,7 +34,7 @@ _force = click.option("--force", is_flag=True, help="Overwrite an existing file.
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
 @_force
 @options.output_option
-def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
+def backup(database_url: str, to: Path, force: bool, output: OutputFormat) -> None:
     """Back up a SQLite database, even while a server uses it.
 
     The backup is a consistent snapshot. It is checked before the file gets its name. For PostgreSQL use pg_dump.
@@ -60,7 +60,7 @@ def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
 @url_option
 @_force
 @options.output_option
-def restore(source: Path, database_url: str, force: bool, output: Output) -> None:
+def restore(source: Path, database_url: str, force: bool, output: OutputFormat) -> None:
     """Replace a SQLite database by a backup. No server may be using it.
 
     The database is not changed until the backup is completely copied and checked. For PostgreSQL use pg_restore.
@@ -101,8 +101,8 @@ def _progress(label: str) -> Iterator[Callable[[int, int], None]]:
         yield show
 
 
-def _print(copy: CopyOutput, output: Output, summary: str) -> None:
-    if output is Output.TABLE:
+def _print(copy: CopyOutput, output: OutputFormat, summary: str) -> None:
+    if output is OutputFormat.TABLE:
         click.echo(f"{summary}: {copy.bytes / 2**20:.1f} MiB, revision {copy.revision}")
     else:
         click.echo(options.encode(copy, output))

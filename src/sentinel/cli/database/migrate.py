@@ -9,7 +9,7 @@ import msgspec
 
 from sentinel.cli import options
 from sentinel.cli.database.database_url import exit_on_errors, url_option
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.runtime.database_url import parse_database_url
 from sentinel.runtime.process import ExitCode
 
@@ -29,7 +29,7 @@ class MigrationOutput(msgspec.Struct, frozen=True, rename={"before": "from", "af
 @url_option
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a migration is needed.")
 @options.output_option
-def migrate(database_url: str, check: bool, output: Output) -> None:
+def migrate(database_url: str, check: bool, output: OutputFormat) -> None:
     """Migrate the tables of a database to the current revision.
 
     Safe to repeat and to run concurrently. A SQLite database must not be in use. `sentinel api` migrates at
@@ -37,7 +37,7 @@ def migrate(database_url: str, check: bool, output: Output) -> None:
     """
     with exit_on_errors("migrate"):
         migrated = asyncio.run(_check(database_url) if check else _migrate(database_url))
-    if output is not Output.TABLE:
+    if output is not OutputFormat.TABLE:
         click.echo(options.encode(migrated, output))
     else:
         click.echo(_summary(migrated))

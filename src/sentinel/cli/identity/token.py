@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sentinel.cli import options, table
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.core.access import Role
 from sentinel.drivers.identity import token_editing, tokens_file
 from sentinel.drivers.identity.tokens_file import StoredToken
@@ -85,7 +85,7 @@ def token() -> None:
 )
 @_tokens_file
 @options.output_option
-def new(name: str, role: str, adapter: str, instance: str, file: Path, output: Output) -> int:
+def new(name: str, role: str, adapter: str, instance: str, file: Path, output: OutputFormat) -> int:
     """Create a token, print it once, and store its hash in the tokens file.
 
     If the file does not exist, it is created and only its owner can read it. Servers accept the token within about
@@ -93,7 +93,7 @@ def new(name: str, role: str, adapter: str, instance: str, file: Path, output: O
     """
     with _errors_shown(file):
         secret = token_editing.add_token(file, name=name, role=Role(role), adapter=adapter, instance=instance)
-    if output is Output.TABLE:
+    if output is OutputFormat.TABLE:
         click.echo(secret)
     else:
         printed = PrintedToken(
@@ -106,7 +106,7 @@ def new(name: str, role: str, adapter: str, instance: str, file: Path, output: O
 @token.command("list")
 @_tokens_file
 @options.output_option
-def list_tokens(file: Path, output: Output) -> int:
+def list_tokens(file: Path, output: OutputFormat) -> int:
     """List the tokens of a file: names, roles, and the first digits of their hashes."""
     with _errors_shown(file):
         found = tokens_file.read(file).tokens
@@ -119,7 +119,7 @@ def list_tokens(file: Path, output: Output) -> int:
 @click.option("--sha256", "prefix", metavar="PREFIX", help="Revoke the tokens whose hash begins with this.")
 @_tokens_file
 @options.output_option
-def revoke(name: str | None, prefix: str | None, file: Path, output: Output) -> int:
+def revoke(name: str | None, prefix: str | None, file: Path, output: OutputFormat) -> int:
     """Remove tokens from the file and print them.
 
     With --name and --sha256, a token must match both. Exits with 1 if none matches.
@@ -152,8 +152,8 @@ def _errors_shown(file: Path) -> Iterator[None]:
         raise _InvalidTokens(f"{file}: cannot be changed: {(error.strerror or str(error)).lower()}") from error
 
 
-def _print(found: Sequence[StoredToken], output: Output) -> None:
-    if output is not Output.TABLE:
+def _print(found: Sequence[StoredToken], output: OutputFormat) -> None:
+    if output is not OutputFormat.TABLE:
         click.echo(options.encode(TokenList(tuple(map(_entry, found))), output))
         return
     columns: dict[str, list[str]] = {

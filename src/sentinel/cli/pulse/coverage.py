@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.cli.pulse import inspection
 from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.pulse.coverage import ConfigSelector, Coverage, find_coverage
@@ -59,7 +59,7 @@ def coverage(
     configs: Sequence[Path],
     fail_on: FailOn | None,
     sets: Sequence[str],
-    output: Output,
+    output: OutputFormat,
     log_overrides: Mapping[str, str],
 ) -> int:
     """Show resources that no configuration watches, and resources that several watch.
@@ -173,7 +173,7 @@ def _suggestions(coverage: Coverage) -> Iterator[str]:
         also = f", and {suggestion.overlaps:,} already watched" if suggestion.overlaps else ""
         yield ""
         yield f"# {suggestion.covers:,} of {len(coverage.gaps):,}{also}"
-        yield options.encode({"resource_selector": suggestion.resource_selector}, Output.YAML)
+        yield options.encode({"resource_selector": suggestion.resource_selector}, OutputFormat.YAML)
     if coverage.unsuggested:
         if coverage.suggestions:
             yield ""

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.cli.pulse import inspection
 from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.pulse.pacing import PacingVerdict
@@ -47,7 +47,7 @@ def explain(
     resource_id: str | None,
     at: datetime | None,
     sets: Sequence[str],
-    output: Output,
+    output: OutputFormat,
     log_overrides: Mapping[str, str],
 ) -> int:
     """Explain why each resource would get an event now, or would not.

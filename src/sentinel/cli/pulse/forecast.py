@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from sentinel.cli import options, table
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.cli.pulse import inspection
 from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.pulse.decision import Reason
@@ -52,7 +52,7 @@ def forecast(
     answer_after: timedelta,
     over: timedelta,
     sets: Sequence[str],
-    output: Output,
+    output: OutputFormat,
     log_overrides: Mapping[str, str],
 ) -> int:
     """Forecast what a configuration will publish, and what it will cost.

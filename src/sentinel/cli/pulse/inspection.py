@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 import click
 
 from sentinel.cli import options
-from sentinel.cli.options import Output
+from sentinel.cli.options import OutputFormat
 from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet import FetchError, FleetReader
@@ -106,9 +106,9 @@ class InspectionSession:
 Inspect: TypeAlias = Callable[[InspectionSession], Coroutine[Any, Any, int]]
 
 
-def print_result(result: object, output: Output, *, lines: Iterable[str]) -> None:
+def print_result(result: object, output: OutputFormat, *, lines: Iterable[str]) -> None:
     """Print a result for scripts, or `lines` as its table."""
-    for line in lines if output is Output.TABLE else [options.encode(result, output)]:
+    for line in lines if output is OutputFormat.TABLE else [options.encode(result, output)]:
         click.echo(line)
 
 

@@ -172,7 +172,7 @@ class AdapterActivityObserver:
 
 _ENDINGS = {
     OutcomeKind.DONE: ("done", ActivityLevel.SUCCESS),
-    OutcomeKind.FINALIZED: ("finalised", ActivityLevel.SUCCESS),
+    OutcomeKind.FINALIZED: ("finalized", ActivityLevel.SUCCESS),
     OutcomeKind.IN_PROGRESS: ("in progress", ActivityLevel.PENDING),
     OutcomeKind.PRECONDITIONS_NOT_MET: ("preconditions not met", ActivityLevel.PENDING),
     OutcomeKind.FAILED: ("failed", ActivityLevel.ERROR),

@@ -67,7 +67,7 @@ class StdoutQueue:
             self._changed.notify_all()
 
     def flush(self, *, timeout: timedelta) -> bool:
-        """Block until everything is written or the timeout; whether it was. Only for use at exit."""
+        """Block until everything is written. Return whether it was, before the timeout. Only for use at exit."""
         with self._changed:
             return self._changed.wait_for(lambda: self.is_idle, timeout.total_seconds())
 

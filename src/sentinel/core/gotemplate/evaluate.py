@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, assert_never
 
 from sentinel.core.gotemplate import tree
 from sentinel.core.gotemplate.errors import RenderError
-from sentinel.core.gotemplate.functions import FUNCTIONS, LAZY_FUNCTIONS, Function
+from sentinel.core.gotemplate.functions import FUNCTIONS, LAZY_FUNCTIONS, Builtin
 from sentinel.core.gotemplate.run import Run
 from sentinel.core.gotemplate.values import Element, Nothing, Slice, Slot, Value, describe_type, to_value, unwrap
 
@@ -193,7 +193,7 @@ def _prepared(word: tree.Function, words: Sequence[tree.Word], *, has_final: boo
     return _applied(function, name, at, arguments, has_final)
 
 
-def _applied(function: Function, name: str, at: int, arguments: list[Evaluate], has_final: bool) -> _Stage:
+def _applied(function: Builtin, name: str, at: int, arguments: list[Evaluate], has_final: bool) -> _Stage:
     apply, prints = function.run, function.prints
 
     def evaluate(run: Run, final: Value) -> Value:

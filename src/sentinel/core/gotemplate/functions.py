@@ -33,7 +33,7 @@ from sentinel.core.json import Json
 Arguments: TypeAlias = Sequence[Value]
 
 
-class Function(msgspec.Struct, frozen=True):
+class Builtin(msgspec.Struct, frozen=True):
     """A function and its number of arguments."""
 
     run: Callable[[Arguments], Value]
@@ -74,7 +74,7 @@ def _is_equal(first: Value, second: Value) -> bool:
     return first == second
 
 
-def _ordering(compare: Callable[[Any, Any], bool]) -> Function:
+def _ordering(compare: Callable[[Any, Any], bool]) -> Builtin:
     def run(arguments: Arguments) -> Value:
         first, second = arguments
         one, other = _KINDS.get(type(first)), _KINDS.get(type(second))
@@ -86,7 +86,7 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Function:
             return compare(to_bytes(first), to_bytes(second))
         return compare(first, second)
 
-    return Function(run, 2, 2)
+    return Builtin(run, 2, 2)
 
 
 def _position(index: Value, capacity: int) -> int:
@@ -196,21 +196,21 @@ def _is_shown(char: str) -> bool:
 LAZY_FUNCTIONS: Final = {"and": False, "or": True}
 """The functions that stop at the first argument with this truth value."""
 
-FUNCTIONS: Final[dict[str, Function]] = {
-    "not": Function(lambda arguments: not arguments[0], 1, 1),
-    "eq": Function(_eq, 1),
-    "ne": Function(lambda arguments: not _is_equal(*arguments), 2, 2),
+FUNCTIONS: Final[dict[str, Builtin]] = {
+    "not": Builtin(lambda arguments: not arguments[0], 1, 1),
+    "eq": Builtin(_eq, 1),
+    "ne": Builtin(lambda arguments: not _is_equal(*arguments), 2, 2),
     "lt": _ordering(operator.lt),
     "le": _ordering(operator.le),
     "gt": _ordering(operator.gt),
     "ge": _ordering(operator.ge),
-    "index": Function(_index, 1),
-    "slice": Function(_slice, 1),
-    "len": Function(_len, 1, 1),
-    "print": Function(printer.sprint, 0, prints=True),
-    "printf": Function(_printf, 1, prints=True),
-    "println": Function(printer.sprintln, 0, prints=True),
-    "html": Function(lambda arguments: _text(arguments).translate(_HTML), 0, prints=True),
-    "js": Function(_js, 0, prints=True),
-    "urlquery": Function(lambda arguments: quote_plus(to_bytes(_text(arguments))), 0, prints=True),
+    "index": Builtin(_index, 1),
+    "slice": Builtin(_slice, 1),
+    "len": Builtin(_len, 1, 1),
+    "print": Builtin(printer.sprint, 0, prints=True),
+    "printf": Builtin(_printf, 1, prints=True),
+    "println": Builtin(printer.sprintln, 0, prints=True),
+    "html": Builtin(lambda arguments: _text(arguments).translate(_HTML), 0, prints=True),
+    "js": Builtin(_js, 0, prints=True),
+    "urlquery": Builtin(lambda arguments: quote_plus(to_bytes(_text(arguments))), 0, prints=True),
 }

@@ -36,7 +36,7 @@ PLAIN: Final = Style("[", "map[", " ", "]", "]", "<nil>")
 GO_SYNTAX: Final = Style("[]interface {}{", "map[string]interface {}{", ", ", "}", "}", "interface {}(nil)")
 
 
-class Output:
+class OutputBuffer:
     """A text buffer with a size limit."""
 
     __slots__ = ("_parts", "_size")
@@ -88,7 +88,7 @@ def format_nested(value: list[Json] | dict[str, Json], leaf: Callable[[Value], s
 
     It uses its own stack, because a document may be nested deeper than Python's stack.
     """
-    out = Output()
+    out = OutputBuffer()
     write = out.write
     stack: list[Json] = [value]
     between = _Mark(style.separates)
@@ -119,7 +119,7 @@ def format_nested(value: list[Json] | dict[str, Json], leaf: Callable[[Value], s
 
 def sprint(values: Iterable[Value]) -> str:
     """Join values, with a space between two values if neither is a string."""
-    out = Output()
+    out = OutputBuffer()
     follows_string = True
     for value in values:
         is_string = isinstance(value, str)
@@ -132,7 +132,7 @@ def sprint(values: Iterable[Value]) -> str:
 
 def sprintln(values: Iterable[Value]) -> str:
     """Join values with spaces, and add a newline."""
-    out = Output()
+    out = OutputBuffer()
     for index, value in enumerate(values):
         if index:
             out.write(" ")

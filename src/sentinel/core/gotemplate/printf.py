@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sentinel.core.gotemplate.printer import Output
+from sentinel.core.gotemplate.printer import OutputBuffer
 from sentinel.core.gotemplate.quoting import REPLACEMENT
 from sentinel.core.gotemplate.values import Nothing, Value, merge_split_characters, type_name
 from sentinel.core.gotemplate.verbs import Directive, format_value
@@ -28,7 +28,7 @@ def sprintf(form: str, arguments: Sequence[Value]) -> str:
 
 class _Writer:
     def __init__(self, form: str, arguments: Sequence[Value]) -> None:
-        self.out = Output()
+        self.out = OutputBuffer()
         self._form = form
         self._arguments = arguments
         self._at = 0

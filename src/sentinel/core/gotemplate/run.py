@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sentinel.core.gotemplate.errors import RenderError
-from sentinel.core.gotemplate.printer import Output
+from sentinel.core.gotemplate.printer import OutputBuffer
 from sentinel.core.gotemplate.values import Slot, Value
 
 MAX_STEPS: Final = 100_000
@@ -25,7 +25,7 @@ class Run:
         self.scopes: list[tuple[Slot, int]] = []
         self.loops: list[Loop] = []
         self.calls: list[tuple[int, Slot, list[tuple[str, Slot]]]] = []
-        self.out = Output()
+        self.out = OutputBuffer()
         self.steps = MAX_STEPS
         self.has_missing = False
         """Whether a missing field was printed."""

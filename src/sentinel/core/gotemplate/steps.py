@@ -204,7 +204,7 @@ def end_loop(end: int) -> Step:
 
 
 def continue_loop(start: int, elses: int) -> Step:
-    """Continue a loop from within the `else` of inner loops, whose number is `elses`."""
+    """Continue a loop from within the `else` of inner loops; `elses` is their number."""
 
     def step(run: Run) -> int:
         del run.loops[len(run.loops) - elses :]

@@ -135,7 +135,7 @@ class Selector(msgspec.Struct, frozen=True):
     def shard(self) -> str:
         """The Kubernetes text form with sorted requirements; `all` for an empty selector.
 
-        A selector of equalities only is sorted by the text of its requirements, as metrics have always named it:
+        A selector of equalities only is sorted by the text of its requirements, so that metric labels stay stable:
         `env-2=a` comes before `env=b`. Any other selector is sorted by key.
         """
         if all(each.operator is _IN and len(each.values) == 1 for each in self.requirements):

@@ -128,7 +128,7 @@ class Pacer:
         """End a cycle. After a complete walk, forget the resources that are gone and return how many.
 
         An entry survives one walk that missed it. With numbered pages, a deletion elsewhere can hide a resource
-        from one walk, and to forget it would be to publish it again. An incomplete walk proves nothing about the
+        from one walk, and forgetting it would publish it again. An incomplete walk proves nothing about the
         resources that it did not reach, so the next walk counts as its continuation.
         """
         if not is_complete:

@@ -182,7 +182,7 @@ async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create:
 async def require_subscription(
     client: SubscriberAsyncClient, name: str, *, topic: str, may_create: bool, lease: timedelta
 ) -> None:
-    """Find the subscription, or create it for an existing topic. If we may not look it up, receiving will tell.
+    """Find the subscription, or create it for an existing topic. If we may not look it up, receiving shows errors.
 
     Raises as `require_topic` does, and if it belongs to another topic. A created subscription never expires,
     and its ack deadline is the `lease`.

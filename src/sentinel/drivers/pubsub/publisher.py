@@ -122,7 +122,7 @@ class PubSubPublisher:
                 reason = self.unavailable_reason() or "the connection was closed"
         except TimeoutError:
             self._recheck.set()
-            reason = self.unavailable_reason() or f"no answer within {deadline.total_seconds():g}s"
+            reason = self.unavailable_reason() or f"no response within {deadline.total_seconds():g}s"
         return Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.first_error(reason))
 
     def unavailable_reason(self) -> str | None:

@@ -104,7 +104,7 @@ class ConfirmingChannel:
             return
         silence = self._now() - max(since, self._last_confirm_time)
         if silence > timeout.total_seconds():
-            set_lost(self.lost, f"no answer for {silence:.1f}s")
+            set_lost(self.lost, f"no response for {silence:.1f}s")
 
     async def _write(self, batch: EventBatch) -> None:
         """Write as many of the next events as fit one write and the window."""

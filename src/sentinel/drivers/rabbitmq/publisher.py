@@ -97,7 +97,7 @@ class RabbitMQPublisher:
                     await channel.send(batch)
                     reason = f"connection lost: {channel.lost.result()}" if channel.lost.done() else ""
         except TimeoutError:
-            reason = self.unavailable_reason() or f"no answer within {deadline.total_seconds():g}s"
+            reason = self.unavailable_reason() or f"no response within {deadline.total_seconds():g}s"
             if self._channel is not None:
                 self._channel.fail_if_silent(self._heartbeat)
         return Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._first_error(batch, reason))

@@ -167,7 +167,7 @@ class RestClient:
                     raise TooLarge(limit)
                 return RestResponse(response.status, content, response.headers)
         except TimeoutError as error:
-            text = f"no complete answer within {timeout.total_seconds():.3g} s"
+            text = f"no complete response within {timeout.total_seconds():.3g} s"
             raise Unreachable(text, reason=UnreachableReason.TIMEOUT) from error
         except aiohttp.ClientConnectorCertificateError as error:
             # The CA file may have been replaced; the next request reads it again.

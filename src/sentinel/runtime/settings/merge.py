@@ -12,7 +12,7 @@ import msgspec
 
 from sentinel.runtime.settings.config_tree import MappingNode, Member, Node, ScalarNode, join
 from sentinel.runtime.settings.report import Origin
-from sentinel.runtime.settings.schema import Field, Section, StructList, TextMapping
+from sentinel.runtime.settings.schema import Section, SettingField, StructList, TextMapping
 from sentinel.runtime.settings.sources import Assignment
 from sentinel.runtime.settings.validation import Readable, Validation
 from sentinel.runtime.settings.yaml_file import parse
@@ -48,7 +48,12 @@ def overlay(
 
 
 def _replace_field(
-    tree: MappingNode, field: Field, current: Node, assignment: Assignment, validation: Validation, path: str
+    tree: MappingNode,
+    field: SettingField,
+    current: Node,
+    assignment: Assignment,
+    validation: Validation,
+    path: str,
 ) -> MappingNode:
     """Set a whole field: a single value as it is, anything larger as YAML."""
     text, at = assignment.text, assignment.at
@@ -81,7 +86,7 @@ def _merge_value(base: Node, override: Node, type_: Readable) -> Node:
     return override
 
 
-def _default_node(field: Field, at: Origin) -> Node:
+def _default_node(field: SettingField, at: Origin) -> Node:
     """Return what an assignment to one key of an unwritten mapping is applied to."""
     if isinstance(field.type, TextMapping) and not field.info.required:
         return _node_of_default(field.default())

@@ -117,7 +117,7 @@ class TextMapping(msgspec.Struct, frozen=True):
         return node.text
 
 
-class Field(msgspec.Struct, frozen=True):
+class SettingField(msgspec.Struct, frozen=True):
     """One setting of a section."""
 
     name: str
@@ -136,10 +136,10 @@ class Section(msgspec.Struct, frozen=True):
     """A struct: settings under fixed names."""
 
     struct: Callable[..., object]
-    fields: tuple[Field, ...]
+    fields: tuple[SettingField, ...]
     expected: str = "a mapping of settings"
 
-    def get(self, key: str) -> Field | None:
+    def get(self, key: str) -> SettingField | None:
         """Return the setting with this key."""
         return next((field for field in self.fields if field.key == key), None)
 
@@ -175,7 +175,7 @@ class Section(msgspec.Struct, frozen=True):
         return INVALID if INVALID in values.values() else self.struct(**values)
 
     def _read_field(
-        self, field: Field, member: Member | None, path: str, parent_at: Origin, validation: Validation
+        self, field: SettingField, member: Member | None, path: str, parent_at: Origin, validation: Validation
     ) -> object:
         if member is not None:
             if field.is_nullable and isinstance(member.value, ScalarNode) and member.value.is_null:
@@ -202,7 +202,7 @@ def section(struct: type[msgspec.Struct], /, **types: Readable) -> Section:
     return Section(
         struct,
         tuple(
-            Field(
+            SettingField(
                 name=info.name,
                 key=info.encode_name,
                 type=types.get(info.name) or _readable(info.type),

@@ -106,7 +106,7 @@ def from_object(document: Json, name: str) -> ParsedSource:
     """
     at = Origin(Source.OBJECT, name)
     try:
-        return ParsedSource.of(_TreeBuilder(at).build(document), at)
+        return ParsedSource.of(_ObjectTreeBuilder(at).build(document), at)
     except _TooLarge as error:
         return ParsedSource(None, at, (SettingsProblem.at(at, "", str(error)),))
 
@@ -115,7 +115,7 @@ class _TooLarge(Exception):
     """The document exceeds the limits for settings."""
 
 
-class _TreeBuilder:
+class _ObjectTreeBuilder:
     """Builds nodes from values, and counts them."""
 
     def __init__(self, at: Origin) -> None:

@@ -78,7 +78,7 @@ def parse(text: str, source: Origin, *, parent: str = "") -> tuple[Node | None, 
     if unprintable is not None:
         place = _locate(source, text[: unprintable.start()])
         return None, (SettingsProblem.at(place, parent, "expected text, got a control character"),)
-    builder = _TreeBuilder(source, parent)
+    builder = _YamlTreeBuilder(source, parent)
     try:
         root = builder.build(_events(text))
     except _InvalidDocument as error:
@@ -142,7 +142,7 @@ class _OpenCollection:
         return join(self.path, self.key.text) if isinstance(self.key, ScalarNode) else self.path
 
 
-class _TreeBuilder:
+class _YamlTreeBuilder:
     def __init__(self, source: Origin, parent: str) -> None:
         self.problems: list[SettingsProblem] = []
         self._source = source
