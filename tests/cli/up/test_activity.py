@@ -92,7 +92,7 @@ def test_every_evaluation_is_shown(
 
     [activity] = activities
     assert (activity.source, activity.resource_id, activity.name) == ("dns", "c1", "one")
-    assert activity.text == f"{ending.replace('_', ' ').replace('ized', 'ised')}: as it is"
+    assert activity.text == f"{ending.replace('_', ' ')}: as it is"
     assert activity.is_evaluation
 
 
