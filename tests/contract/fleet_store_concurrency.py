@@ -11,7 +11,7 @@ import msgspec
 from sentinel.ports.audit import AuditLog, AuditQuery
 from sentinel.ports.fleet_store import FleetStore, FleetTransaction, IdTaken, ListQuery, NameTaken, StoredResource
 from tests.support.fleet.store_records import (
-    AMPLE,
+    TIMEOUT,
     StoreSuite,
     incrementing,
     inserting,
@@ -199,7 +199,7 @@ class ConcurrencyContract(StoreSuite):
     async def test_a_cancelled_writer_leaves_the_store_usable(self, store: FleetStore) -> None:
         await store.transact(inserting(*TWINS))
 
-        async with asyncio.timeout(AMPLE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             for yields in range(25):
                 await cancel_after(yields, *(store.transact(increment_twins) for _ in range(2)))
                 # The cancelled ones may have taken effect, but only as a whole, and they hold no lock.
@@ -213,7 +213,7 @@ class ConcurrencyContract(StoreSuite):
     async def test_a_cancelled_reader_leaves_the_store_usable(self, store: FleetStore) -> None:
         await store.transact(inserting(*(stored(f"cls-{n}") for n in range(10))))
 
-        async with asyncio.timeout(AMPLE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             for yields in range(25):
                 await cancel_after(yields, *(select(store) for _ in range(5)))
 

@@ -26,13 +26,13 @@ from tests.contract.connection import LosesConnections, opened
 if TYPE_CHECKING:
     from cloudevents.core.base import BaseCloudEvent
 
-AMPLE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=150)
 MANY, FEW = 3_000, 10
 """When FEW of MANY events have arrived, most are usually still in flight."""
 CONTENT_TYPES = {Mode.STRUCTURED: STRUCTURED_CONTENT_TYPE, Mode.BINARY: DATA_CONTENT_TYPE}
 ATTEMPTS = 100
-"""Attempts while a driver reconnects; each lasts at most `AMPLE`."""
+"""Attempts while a driver reconnects; each lasts at most `TIMEOUT`."""
 
 
 class PublisherHarness(ABC):
@@ -128,7 +128,7 @@ def ids(messages: Sequence[Message]) -> list[str]:
     return [parse(message).get_id() for message in messages]
 
 
-async def publish(harness: PublisherHarness, events: list[Event], deadline: timedelta = AMPLE) -> Receipt:
+async def publish(harness: PublisherHarness, events: list[Event], deadline: timedelta = TIMEOUT) -> Receipt:
     """Publish with a new publisher."""
     async with opened(harness.publisher()) as publisher:
         return await publisher.publish(events, deadline=deadline)
@@ -137,7 +137,7 @@ async def publish(harness: PublisherHarness, events: list[Event], deadline: time
 async def publish_until_confirmed(publisher: Publisher, event: Event) -> Receipt:
     """Publish one event, with retries, until the broker confirms it."""
     for _ in range(ATTEMPTS):
-        receipt = await publisher.publish([event], deadline=AMPLE)
+        receipt = await publisher.publish([event], deadline=TIMEOUT)
         if receipt.outcomes == [Outcome.CONFIRMED]:
             return receipt
         await asyncio.sleep(0.05)
@@ -173,7 +173,7 @@ class PublisherContract:
         async with opened(harness.publisher()) as publisher:
             # Read while publishing: a pipe blocks once its buffer is full.
             reading = asyncio.create_task(harness.receive(len(events)))
-            receipt = await publisher.publish(events, deadline=AMPLE)
+            receipt = await publisher.publish(events, deadline=TIMEOUT)
             received = await reading
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2_000
@@ -184,7 +184,7 @@ class PublisherContract:
 
         async with opened(harness.publisher()) as publisher:
             reading = asyncio.create_task(harness.receive(1))
-            receipt = await publisher.publish([event], deadline=AMPLE)
+            receipt = await publisher.publish([event], deadline=TIMEOUT)
             received = await reading
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
@@ -192,8 +192,8 @@ class PublisherContract:
 
     async def test_batches_arrive_in_order(self, harness: PublisherHarness) -> None:
         async with opened(harness.publisher()) as publisher:
-            first = await publisher.publish([make_event(1)], deadline=AMPLE)
-            second = await publisher.publish([make_event(2)], deadline=AMPLE)
+            first = await publisher.publish([make_event(1)], deadline=TIMEOUT)
+            second = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
         assert [*first.outcomes, *second.outcomes] == [Outcome.CONFIRMED] * 2
         assert ids(await harness.receive(2)) == ["event-1", "event-2"]
@@ -203,7 +203,7 @@ class PublisherContract:
             event = make_event(7)
 
             async with opened(harness.publisher(mode)) as publisher:
-                await publisher.publish([event], deadline=AMPLE)
+                await publisher.publish([event], deadline=TIMEOUT)
             [message] = await harness.receive(1)
 
             read = parse(message)
@@ -213,7 +213,7 @@ class PublisherContract:
     async def test_the_content_type_follows_the_mode(self, harness: PublisherHarness) -> None:
         for mode in harness.modes:
             async with opened(harness.publisher(mode)) as publisher:
-                await publisher.publish([make_event(1)], deadline=AMPLE)
+                await publisher.publish([make_event(1)], deadline=TIMEOUT)
             [message] = await harness.receive(1)
 
             assert message.content_type == CONTENT_TYPES[mode]
@@ -221,7 +221,7 @@ class PublisherContract:
     async def test_every_mode_has_the_attributes_as_headers(self, harness: PublisherHarness) -> None:
         for mode in harness.modes:
             async with opened(harness.publisher(mode)) as publisher:
-                await publisher.publish([make_event(1)], deadline=AMPLE)
+                await publisher.publish([make_event(1)], deadline=TIMEOUT)
             [message] = await harness.receive(1)
 
             assert message.attributes == attributes_of(1)
@@ -231,7 +231,7 @@ class PublisherContract:
 
         for mode in harness.modes:
             async with opened(harness.publisher(mode)) as publisher:
-                await publisher.publish([make_event(1, traceparent=trace), make_event(2)], deadline=AMPLE)
+                await publisher.publish([make_event(1, traceparent=trace), make_event(2)], deadline=TIMEOUT)
             received = {parse(message).get_id(): parse(message) for message in await harness.receive(2)}
 
             assert received["event-1"].get_extension("traceparent") == trace
@@ -293,9 +293,9 @@ class RoutingContract:
         await harness.unbind()
 
         async with opened(harness.publisher()) as publisher:
-            lost = await publisher.publish([make_event(1)], deadline=AMPLE)
+            lost = await publisher.publish([make_event(1)], deadline=TIMEOUT)
             await harness.bind()
-            routed = await publisher.publish([make_event(2)], deadline=AMPLE)
+            routed = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
         assert list(lost.outcomes) == [Outcome.UNROUTABLE]
         assert list(routed.outcomes) == [Outcome.CONFIRMED]
@@ -305,7 +305,7 @@ class RoutingContract:
         await harness.unbind()
 
         async with opened(harness.publisher()) as publisher:
-            await publisher.publish([make_event(1)], deadline=AMPLE)
+            await publisher.publish([make_event(1)], deadline=TIMEOUT)
 
             assert publisher.unavailable_reason() is None
 
@@ -319,7 +319,7 @@ class StallingContract:
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(1))
             await harness.stall()
-            receipt = await asyncio.wait_for(publisher.publish(events, deadline=SHORT), AMPLE.total_seconds())
+            receipt = await asyncio.wait_for(publisher.publish(events, deadline=SHORT), TIMEOUT.total_seconds())
             await harness.resume()
 
         assert len(receipt.outcomes) == len(events)
@@ -342,7 +342,7 @@ class StallingContract:
             await publish_until_confirmed(publisher, make_event(1))
             await harness.stall()
             publishing = asyncio.create_task(
-                publisher.publish(make_events(harness.batch_that_stalls), deadline=AMPLE)
+                publisher.publish(make_events(harness.batch_that_stalls), deadline=TIMEOUT)
             )
             await asyncio.wait([publishing], timeout=SHORT.total_seconds())
             publishing.cancel()
@@ -394,7 +394,7 @@ class ConnectionContract:
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(MANY))
             receiving = asyncio.create_task(harness.receive(FEW))
-            publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+            publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             received = ids(await receiving)
             await harness.cut()
             receipt = await publishing

@@ -17,7 +17,7 @@ from sentinel.ports.subscription import DeadLetters, Delivery, Subscriber
 from tests.contract.connection import LosesConnections
 from tests.contract.publisher import ids, make_event, make_events
 
-AMPLE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 
 
 class SubscriberOptions(TypedDict, total=False):
@@ -63,7 +63,7 @@ class ConnectedHarness(SubscriberHarness, LosesConnections):
 async def take(subscriber: Subscriber, count: int) -> list[Delivery]:
     """Take the next `count` deliveries without settling them."""
     taken: list[Delivery] = []
-    async with asyncio.timeout(AMPLE.total_seconds()):
+    async with asyncio.timeout(TIMEOUT.total_seconds()):
         async for delivery in subscriber.deliveries():
             taken.append(delivery)
             if len(taken) == count:
@@ -136,7 +136,7 @@ class SubscriberContract:
                 if len(received) == 20:
                     is_done.set()
 
-        async with asyncio.timeout(AMPLE.total_seconds()), asyncio.TaskGroup() as workers:
+        async with asyncio.timeout(TIMEOUT.total_seconds()), asyncio.TaskGroup() as workers:
             workers.create_task(work(one))
             workers.create_task(work(other))
             await harness.publish(make_events(20))
@@ -243,7 +243,7 @@ class SubscriberContract:
         await subscriber.close()
 
         with pytest.raises(StopAsyncIteration):
-            await asyncio.wait_for(waiting, AMPLE.total_seconds())
+            await asyncio.wait_for(waiting, TIMEOUT.total_seconds())
 
     async def test_a_closed_subscriber_delivers_nothing(self, harness: SubscriberHarness) -> None:
         subscriber = await harness.subscribe("dns")
@@ -360,7 +360,7 @@ class SubscriberContract:
         await harness.publish(make_events(10))
         done: set[str] = set()
 
-        async with asyncio.timeout(AMPLE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             async for delivery in subscriber.deliveries():
                 [event_id] = ids([delivery.message])
                 if event_id == "event-0":
@@ -429,7 +429,7 @@ class ConnectedContract:
         await harness.heal()
         await harness.publish([make_event(1)])
 
-        delivery = await asyncio.wait_for(waiting, AMPLE.total_seconds())
+        delivery = await asyncio.wait_for(waiting, TIMEOUT.total_seconds())
         assert ids([delivery.message]) == ["event-1"]
 
     async def test_work_that_outlives_its_connection_is_not_repeated(self, harness: ConnectedHarness) -> None:
@@ -464,7 +464,7 @@ class ConnectedContract:
         await take(subscriber, 1)
 
         await harness.cut()
-        async with asyncio.timeout(AMPLE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             await subscriber.close()
         await harness.heal()
 

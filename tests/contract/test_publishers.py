@@ -20,7 +20,7 @@ from sentinel.drivers.stdout import StdoutPublisher
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Message
 from tests.contract.publisher import (
-    AMPLE,
+    TIMEOUT,
     ConnectionContract,
     ConnectionHarness,
     PublisherContract,
@@ -47,7 +47,7 @@ class MemoryHarness(RoutingHarness, StallingHarness):
     async def receive(self, count: int) -> list[Message]:
         messages: list[Message] = []
         deliveries = self._subscriber.deliveries()
-        async with asyncio.timeout(AMPLE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while len(messages) < count:
                 delivery = await anext(deliveries)
                 messages.append(delivery.message)
@@ -91,7 +91,7 @@ class StdoutHarness(StallingHarness):
         return StdoutPublisher(stream=self._stream)
 
     async def receive(self, count: int) -> list[Message]:
-        async with asyncio.timeout(AMPLE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             return [self._message(await self._reader.readline()) for _ in range(count)]
 
     async def stall(self) -> None:

@@ -41,7 +41,7 @@ class Limits(TypedDict):
 
 async def publish(publisher: Publisher, events: Sequence[Event]) -> None:
     await publisher.open()
-    receipt = await publisher.publish(events, deadline=contract.AMPLE)
+    receipt = await publisher.publish(events, deadline=contract.TIMEOUT)
     assert set(receipt.outcomes) == {Outcome.CONFIRMED}
     await publisher.close()
 
@@ -148,7 +148,7 @@ class RabbitMQHarness(ProxiedHarness):
         await publish(publisher, events)
 
     async def publish_junk(self, body: bytes) -> None:
-        async with await aio_pika.connect(self._url, timeout=contract.AMPLE.total_seconds()) as connection:
+        async with await aio_pika.connect(self._url, timeout=contract.TIMEOUT.total_seconds()) as connection:
             channel = await connection.channel()
             exchange = await channel.get_exchange(self._exchange)
             await exchange.publish(aio_pika.Message(body), routing_key="")
@@ -158,7 +158,7 @@ class RabbitMQHarness(ProxiedHarness):
 
     async def remove(self) -> None:
         await super().remove()
-        async with await aio_pika.connect(self._url, timeout=contract.AMPLE.total_seconds()) as connection:
+        async with await aio_pika.connect(self._url, timeout=contract.TIMEOUT.total_seconds()) as connection:
             channel = await connection.channel()
             for subscription in self._subscriptions:
                 await channel.queue_delete(self.name(subscription))

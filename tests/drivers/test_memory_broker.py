@@ -16,7 +16,7 @@ from sentinel.testing.loop import simulated
 from tests.contract.publisher import ids, make_event, make_events
 from tests.contract.subscriber import take, take_ids
 
-AMPLE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 AT_ONCE = timedelta(0)
 SOON = Backoff(initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=1))
 
@@ -61,7 +61,7 @@ async def test_a_publisher_waits_until_an_ack_makes_room() -> None:
     publisher = await opened(broker)
     await publisher.publish([make_event(1)], deadline=AT_ONCE)
 
-    waiting = asyncio.create_task(publisher.publish([make_event(2)], deadline=AMPLE))
+    waiting = asyncio.create_task(publisher.publish([make_event(2)], deadline=TIMEOUT))
     [delivery] = await take(subscriber, 1)
     await asyncio.sleep(0)
     was_waiting = not waiting.done()
@@ -80,7 +80,7 @@ async def test_removing_a_full_subscription_makes_room() -> None:
     await publisher.publish([make_event(1)], deadline=AT_ONCE)
     broker.subscribe("dns")
 
-    waiting = asyncio.create_task(publisher.publish([make_event(2)], deadline=AMPLE))
+    waiting = asyncio.create_task(publisher.publish([make_event(2)], deadline=TIMEOUT))
     await asyncio.sleep(0)
     broker.unsubscribe("abandoned")
     receipt = await waiting
@@ -147,7 +147,7 @@ async def test_removing_a_subscription_ends_its_deliveries() -> None:
     broker.unsubscribe("dns")
 
     with pytest.raises(StopAsyncIteration):
-        await asyncio.wait_for(waiting, AMPLE.total_seconds())
+        await asyncio.wait_for(waiting, TIMEOUT.total_seconds())
 
 
 async def test_settling_after_the_subscription_was_removed_is_harmless() -> None:

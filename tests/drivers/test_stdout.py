@@ -20,7 +20,7 @@ from sentinel.drivers.stdout import OutputStream, StdoutPublisher
 from sentinel.ports.publisher import Outcome
 from tests.contract.publisher import make_event, make_events
 
-AMPLE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=50)
 
 
@@ -56,7 +56,7 @@ async def test_each_event_is_one_line() -> None:
     stream = io.BytesIO()
     publisher = await opened(stream)
 
-    await publisher.publish(make_events(2), deadline=AMPLE)
+    await publisher.publish(make_events(2), deadline=TIMEOUT)
 
     lines = stream.getvalue().splitlines(keepends=True)
     assert [line[-1:] for line in lines] == [b"\n", b"\n"]
@@ -68,7 +68,7 @@ async def test_data_on_several_lines_becomes_one() -> None:
     publisher = await opened(stream)
     event = Event("event-1", "type", "cls-1", "2026-03-01T12:00:00Z", msgspec.Raw(b'{\n  "text": "a\\nb"\n}'))
 
-    await publisher.publish([event], deadline=AMPLE)
+    await publisher.publish([event], deadline=TIMEOUT)
 
     [line] = stream.getvalue().splitlines()
     assert msgspec.json.decode(line)["data"] == {"text": "a\nb"}
@@ -78,7 +78,7 @@ async def test_a_reader_that_exited_makes_it_unavailable_without_raising(pipe: P
     publisher = await opened(pipe.writer)
     pipe.reader.close()
 
-    receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+    receipt = await publisher.publish(make_events(2), deadline=TIMEOUT)
 
     assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
     assert receipt.error == "the reader of standard output has exited (broken pipe)"
@@ -92,10 +92,10 @@ async def test_a_new_reader_makes_it_available_again(tmp_path: Path) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY), "wb", buffering=0) as stream:
         publisher = await opened(stream)
         os.close(first_reader)
-        lost = await publisher.publish([make_event(1)], deadline=AMPLE)
+        lost = await publisher.publish([make_event(1)], deadline=TIMEOUT)
         second_reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
-        receipt = await publisher.publish([make_event(2)], deadline=AMPLE)
+        receipt = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
         assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
@@ -110,7 +110,7 @@ async def test_a_full_pipe_is_unavailable_until_it_is_read(pipe: Pipe) -> None:
 
     lost = await publisher.publish(events, deadline=SHORT)
     while_full = publisher.unavailable_reason()
-    afterwards = asyncio.create_task(publisher.publish([make_event(1_000)], deadline=AMPLE))
+    afterwards = asyncio.create_task(publisher.publish([make_event(1_000)], deadline=TIMEOUT))
     read = await pipe.read_ids(1_001)
 
     assert set(lost.outcomes) == {Outcome.UNCONFIRMED}
@@ -126,7 +126,7 @@ async def test_a_batch_waits_for_a_blocked_one_to_be_written(pipe: Pipe) -> None
     await publisher.publish(make_events(1_000), deadline=SHORT)
     lost = await publisher.publish([make_event(-1)], deadline=SHORT)
     read = await pipe.read_ids(1_000)
-    receipt = await publisher.publish([make_event(1_000)], deadline=AMPLE)
+    receipt = await publisher.publish([make_event(1_000)], deadline=TIMEOUT)
 
     assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
     assert list(receipt.outcomes) == [Outcome.CONFIRMED]
@@ -161,8 +161,8 @@ async def test_a_partial_line_does_not_affect_the_next() -> None:
     stream = FailsOnce(10, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     publisher = await opened(stream)
 
-    lost = await publisher.publish([make_event(1)], deadline=AMPLE)
-    receipt = await publisher.publish([make_event(2)], deadline=AMPLE)
+    lost = await publisher.publish([make_event(1)], deadline=TIMEOUT)
+    receipt = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
     assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
     assert lost.error == "standard output cannot be written: [Errno 28] No space left on device"
@@ -176,8 +176,8 @@ async def test_an_error_between_lines_leaves_no_empty_line() -> None:
     stream = FailsOnce(0, OSError(errno.EIO, os.strerror(errno.EIO)))
     publisher = await opened(stream)
 
-    await publisher.publish([make_event(1)], deadline=AMPLE)
-    await publisher.publish([make_event(2)], deadline=AMPLE)
+    await publisher.publish([make_event(1)], deadline=TIMEOUT)
+    await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
     [line] = stream.taken.splitlines()
     assert msgspec.json.decode(line)["id"] == "event-2"
@@ -188,7 +188,7 @@ async def test_a_closed_stream_is_unavailable() -> None:
     publisher = await opened(stream)
     stream.close()
 
-    receipt = await publisher.publish([make_event(1)], deadline=AMPLE)
+    receipt = await publisher.publish([make_event(1)], deadline=TIMEOUT)
 
     assert list(receipt.outcomes) == [Outcome.UNCONFIRMED]
     assert "closed file" in receipt.error
@@ -198,7 +198,7 @@ async def test_a_non_blocking_descriptor_is_waited_for(pipe: Pipe) -> None:
     os.set_blocking(pipe.writer.fileno(), False)
     publisher = await opened(pipe.writer)
 
-    publishing = asyncio.create_task(publisher.publish(make_events(1_000), deadline=AMPLE))
+    publishing = asyncio.create_task(publisher.publish(make_events(1_000), deadline=TIMEOUT))
     read = await pipe.read_ids(1_000)
 
     assert set((await publishing).outcomes) == {Outcome.CONFIRMED}

@@ -22,7 +22,7 @@ from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import Inbox, open_inbox, opened_publisher
 from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
 
-AMPLE = timedelta(seconds=30)
+TIMEOUT = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=150)
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 MANY = 5_000
@@ -66,7 +66,7 @@ class TestMessages:
         self, host: str, inbox: Inbox, mode: Mode, content_type: str
     ) -> None:
         async with opened_publisher(host, inbox.topic, mode=mode) as publisher:
-            await publisher.publish(make_events(1), deadline=AMPLE)
+            await publisher.publish(make_events(1), deadline=TIMEOUT)
         [message] = await inbox.receive(1)
 
         attributes = {f"ce-{name}": value for name, value in attributes_of(0).items()}
@@ -79,7 +79,7 @@ class TestMessages:
         traced = msgspec.structs.replace(event, traceparent=TRACE)
 
         async with opened_publisher(host, inbox.topic, mode=mode) as publisher:
-            await publisher.publish([traced], deadline=AMPLE)
+            await publisher.publish([traced], deadline=TIMEOUT)
         [message] = await inbox.receive(1)
 
         # The Pub/Sub binding is the HTTP binding with attributes instead of headers.
@@ -93,7 +93,7 @@ class TestMessages:
         [event] = make_events(1)
 
         async with opened_publisher(host, inbox.topic, mode=Mode.BINARY) as publisher:
-            await publisher.publish([event], deadline=AMPLE)
+            await publisher.publish([event], deadline=TIMEOUT)
         [message] = await inbox.receive(1)
 
         assert message.data == bytes(event.data)
@@ -102,7 +102,7 @@ class TestMessages:
         events = [*make_events(1), *make_events(1, first=1, padding=MAX_BYTES), *make_events(1, first=2)]
 
         async with opened_publisher(host, inbox.topic) as publisher:
-            receipt = await publisher.publish(events, deadline=AMPLE)
+            receipt = await publisher.publish(events, deadline=TIMEOUT)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
         assert receipt.error.startswith("cannot be sent: it takes 10000")
@@ -112,7 +112,7 @@ class TestMessages:
         [event] = make_events(1, padding=MAX_BYTES - 2_000)
 
         async with opened_publisher(host, inbox.topic) as publisher:
-            receipt = await publisher.publish([event], deadline=AMPLE)
+            receipt = await publisher.publish([event], deadline=TIMEOUT)
         [message] = await inbox.receive(1)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED], receipt.error
@@ -125,7 +125,7 @@ class TestMessages:
             async with opened_publisher(
                 host, inbox.topic, ordering_key="fleet", limits=RequestLimits(count=50)
             ) as publisher:
-                receipt = await publisher.publish(events, deadline=AMPLE)
+                receipt = await publisher.publish(events, deadline=TIMEOUT)
             messages = await inbox.receive(len(events))
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events)
@@ -150,7 +150,7 @@ class TestTopic:
         async with open_inbox(host, is_created=False) as inbox:
             async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
                 await inbox.subscribe()
-                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+                receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
             messages = await inbox.receive(1)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
@@ -158,7 +158,7 @@ class TestTopic:
 
     async def test_an_existing_topic_is_used(self, host: str, inbox: Inbox) -> None:
         async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
-            await publisher.publish(make_events(1), deadline=AMPLE)
+            await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert ids(await inbox.receive(1)) == ["event-0"]
 
@@ -167,12 +167,12 @@ class TestTopic:
 
         async with opened_publisher(host, inbox.topic, observe=observed.append) as publisher:
             await inbox.delete_topic()
-            refused = await publisher.publish(make_events(3), deadline=AMPLE)
+            refused = await publisher.publish(make_events(3), deadline=TIMEOUT)
             await eventually(lambda: publisher.unavailable_reason() is not None)
             unavailable_reason = publisher.unavailable_reason() or ""
             await inbox.create_topic()
             await eventually(lambda: publisher.unavailable_reason() is None)
-            again = await publisher.publish(make_events(3), deadline=AMPLE)
+            again = await publisher.publish(make_events(3), deadline=TIMEOUT)
 
         assert list(refused.outcomes) == [Outcome.REFUSED] * 3
         assert "NOT_FOUND" in refused.error
@@ -183,13 +183,13 @@ class TestTopic:
     async def test_a_deleted_topic_is_created_again_if_allowed(self, host: str, inbox: Inbox) -> None:
         async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
             await inbox.delete_topic()
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(3), deadline=TIMEOUT)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
 
     async def test_a_topic_without_subscriptions_accepts_events(self, host: str) -> None:
         async with opened_publisher(host, unique("topic"), create_topic=True) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(2), deadline=TIMEOUT)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
 
@@ -217,7 +217,7 @@ class TestConnection:
             ) as publisher,
         ):
             sent = len(proxy.sent)
-            publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+            publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > sent)
             await proxy.cut()
             await proxy.heal()
@@ -248,7 +248,7 @@ class TestConnection:
         ):
             proxy.hold_responses()
             sent = len(proxy.sent)
-            publishing = asyncio.create_task(publisher.publish(make_events(3), deadline=AMPLE))
+            publishing = asyncio.create_task(publisher.publish(make_events(3), deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > sent)
             await publisher.close()
             receipt = await asyncio.wait_for(publishing, timeout=5)
@@ -260,7 +260,7 @@ class TestConnection:
         async with opened_publisher(host, inbox.topic) as publisher:
             await publisher.close()
             await publisher.open()
-            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
 
@@ -280,7 +280,7 @@ class TestEmulatorKilled:
         ):
             async with open_inbox(private.host, topic=topic, is_created=False) as before:
                 await before.subscribe()
-                publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+                publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
                 await eventually(lambda: len(proxy.sent) > HALF_SENT)
                 # From here on the emulator accepts more than the publisher knows; all of that is received.
                 proxy.hold_responses()
@@ -296,7 +296,7 @@ class TestEmulatorKilled:
             confirmed, others = split(events, receipt)
             async with open_inbox(private.host, topic=topic, is_created=False) as after:
                 await after.subscribe()
-                again = await publisher.publish(others, deadline=AMPLE)
+                again = await publisher.publish(others, deadline=TIMEOUT)
                 received = ids(await after.receive(len(others)))
 
         assert confirmed

@@ -28,7 +28,7 @@ from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import FakeService, always, in_turn, opened_publisher
 from tests.support.brokers.rabbitmq import eventually, make_events
 
-AMPLE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=100)
 SECRET = "c2VjcmV0LXRoYXQtbm9ib2R5LW1heS1zZWU"
 
@@ -42,7 +42,7 @@ async def service() -> AsyncIterator[FakeService]:
 async def publish(service: FakeService, count: int, **options: Unpack[pubsub.PublisherOptions]) -> Receipt:
     """Publish events with a new publisher."""
     async with opened_publisher(service.host, **options) as publisher:
-        return await publisher.publish(make_events(count), deadline=AMPLE)
+        return await publisher.publish(make_events(count), deadline=TIMEOUT)
 
 
 class TestTopic:
@@ -50,7 +50,7 @@ class TestTopic:
         service.on_get = always(StatusCode.PERMISSION_DENIED)
 
         async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(2), deadline=TIMEOUT)
 
             assert publisher.unavailable_reason() is None
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
@@ -169,7 +169,7 @@ class TestPublishing:
         events = make_events(1_000)
 
         async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(events, deadline=AMPLE)
+            receipt = await publisher.publish(events, deadline=TIMEOUT)
 
         refused = {
             event.id
@@ -206,7 +206,7 @@ class TestPublishing:
         async with opened_publisher(
             service.host, limits=RequestLimits(count=1), window=3, ordering_key=ordering_key
         ) as publisher:
-            publishing = asyncio.create_task(publisher.publish(make_events(20), deadline=AMPLE))
+            publishing = asyncio.create_task(publisher.publish(make_events(20), deadline=TIMEOUT))
             await eventually(lambda: service.max_concurrent == expected)
             service.is_responding.set()
             receipt = await publishing
@@ -217,10 +217,10 @@ class TestPublishing:
     async def test_a_publish_error_triggers_a_check_of_the_topic(self, service: FakeService) -> None:
         async with opened_publisher(service.host) as publisher:
             service.on_publish = service.on_get = always(StatusCode.UNAVAILABLE)
-            await publisher.publish(make_events(1), deadline=AMPLE)
+            await publisher.publish(make_events(1), deadline=TIMEOUT)
             await eventually(lambda: publisher.unavailable_reason() is not None)
             service.on_publish = service.on_get = always(None)
-            await publisher.publish(make_events(1), deadline=AMPLE)
+            await publisher.publish(make_events(1), deadline=TIMEOUT)
 
             assert publisher.unavailable_reason() is None
 
@@ -314,7 +314,7 @@ class TestCredentials:
         secure.on_authorization = signed_with("first")
 
         async with opened_publisher("", endpoint=secure.host) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(3), deadline=TIMEOUT)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3, receipt.error
 
@@ -323,7 +323,7 @@ class TestCredentials:
         service.on_authorization = seen.append
 
         async with opened_publisher(service.host) as publisher:
-            await publisher.publish(make_events(1), deadline=AMPLE)
+            await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert set(seen) == {""}
 
@@ -341,11 +341,11 @@ class TestCredentials:
 
         async with opened_publisher("", endpoint=secure.host) as publisher:
             secure.on_authorization = signed_with("second")
-            refused = await publisher.publish(make_events(1), deadline=AMPLE)
+            refused = await publisher.publish(make_events(1), deadline=TIMEOUT)
             await eventually(lambda: publisher.unavailable_reason() is not None)
             write_key_file(first_key, key=private_keys[1], key_id="second")
             await eventually(lambda: publisher.unavailable_reason() is None)
-            again = await publisher.publish(make_events(1), deadline=AMPLE)
+            again = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert refused.outcomes[0] in (Outcome.REFUSED, Outcome.UNCONFIRMED)
         assert list(again.outcomes) == [Outcome.CONFIRMED], again.error

@@ -24,7 +24,7 @@ from tests.support.brokers.pubsub import PROJECT, always, in_turn, opened_publis
 from tests.support.brokers.rabbitmq import AT_ONCE, eventually, unique
 from tools.services.server import free_port
 
-AMPLE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 SHORT_PULL = timedelta(seconds=1.2)
 SECOND = timedelta(seconds=1)
 
@@ -47,7 +47,7 @@ def make_subscriber(host: str, **changes: Unpack[PubSubOptions]) -> PubSubSubscr
 
 async def publish(host: str, topic: str, count: int) -> None:
     async with opened_publisher(host, topic) as publisher:
-        receipt = await publisher.publish(make_events(count), deadline=AMPLE)
+        receipt = await publisher.publish(make_events(count), deadline=TIMEOUT)
     assert set(receipt.outcomes) == {Outcome.CONFIRMED}
 
 
@@ -231,7 +231,7 @@ class TestReceiving:
         assert service.leases == [("a-1", 0), ("a-2", 0)]
 
     async def test_messages_pulled_during_close_are_requeued(self, service: FakeSubscription) -> None:
-        subscriber = make_subscriber(service.host, pull_timeout=AMPLE)
+        subscriber = make_subscriber(service.host, pull_timeout=TIMEOUT)
         await subscriber.open()
         await service.wait_until(lambda: bool(service.pull_limits))
 

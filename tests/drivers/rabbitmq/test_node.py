@@ -18,7 +18,7 @@ from sentinel.ports.publisher import Outcome
 from tests.support.brokers import rabbitmq
 from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, make_events
 
-AMPLE = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=60)
 SHORT = timedelta(milliseconds=200)
 MANY = 5_000
 HALF_SENT = 1_500_000
@@ -46,15 +46,15 @@ async def check_loss_during_batch(
     events = make_events(MANY)
     async with rabbitmq.Proxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
         async with rabbitmq.open_inbox(broker.url, exchange=exchange, queue=queue, keep=True):
-            publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+            publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > HALF_SENT)
             proxy.hold_responses()
         await lose()
         proxy.release_responses()
         receipt = await publishing
         await restore()
-        await eventually(lambda: publisher.unavailable_reason() is None, timeout=AMPLE)
-        again = await publisher.publish(make_events(MANY, first=MANY), deadline=AMPLE)
+        await eventually(lambda: publisher.unavailable_reason() is None, timeout=TIMEOUT)
+        again = await publisher.publish(make_events(MANY, first=MANY), deadline=TIMEOUT)
         async with rabbitmq.open_inbox(broker.url, exchange=exchange, queue=queue) as inbox:
             received = {message.message_id for message in await inbox.receive_all()}
 
@@ -101,7 +101,7 @@ class TestAlarm:
                 assert second.outcomes == [Outcome.UNCONFIRMED] * 100
                 assert second.error == unavailable_reason
                 assert proxy.published == sent
-                waiting = asyncio.create_task(publisher.publish(make_events(50, first=2_100), deadline=AMPLE))
+                waiting = asyncio.create_task(publisher.publish(make_events(50, first=2_100), deadline=TIMEOUT))
             receipt = await waiting
 
             assert receipt.outcomes == [Outcome.CONFIRMED] * 50
@@ -116,7 +116,7 @@ class TestTls:
         async with rabbitmq.open_inbox(private_rabbitmq.url) as inbox:
             url = rabbitmq.url_of(private_rabbitmq.tls_port, tls=True)
             async with opened(url, inbox.exchange, ca_file=ca_file) as publisher:
-                receipt = await publisher.publish(make_events(2_000), deadline=AMPLE)
+                receipt = await publisher.publish(make_events(2_000), deadline=TIMEOUT)
             messages = await inbox.receive(2_000)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 2_000
@@ -160,7 +160,7 @@ class TestUsers:
         url = rabbitmq.url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
 
         async with rabbitmq.open_inbox(url) as inbox, opened(url, inbox.exchange) as publisher:
-            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
@@ -171,7 +171,7 @@ class TestUsers:
         url = rabbitmq.url_of(private_rabbitmq.port, user=(name, "limited"))
 
         async with rabbitmq.open_inbox(private_rabbitmq.url) as inbox, opened(url, inbox.exchange) as publisher:
-            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
         with pytest.raises(Misconfigured, match=r"no exchange 'missing'.*access to exchange 'missing'"):

@@ -26,7 +26,7 @@ from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attribu
 from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, make_events, open_inbox, unique, url_of
 from tools.services.rabbitmq import RABBITMQ_PORT
 
-AMPLE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=150)
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=10))
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -49,7 +49,7 @@ def make_publisher(url: str, exchange: str, **options: Unpack[PublisherOptions])
 
 async def publish_once_connected(publisher: Publisher, events: list[Event]) -> Receipt:
     await eventually(lambda: publisher.unavailable_reason() is None)
-    return await publisher.publish(events, deadline=AMPLE)
+    return await publisher.publish(events, deadline=TIMEOUT)
 
 
 def confirmed(events: list[Event], receipt: Receipt) -> set[str]:
@@ -70,7 +70,7 @@ class TestMessages:
         [event] = make_events(1)
 
         async with opened(make_publisher(rabbitmq_url, inbox.exchange, mode=mode)) as publisher:
-            await publisher.publish([event], deadline=AMPLE)
+            await publisher.publish([event], deadline=TIMEOUT)
         [message] = await inbox.receive(1)
 
         assert message.headers == {f"cloudEvents:{name}": value for name, value in attributes_of(0).items()}
@@ -88,7 +88,7 @@ class TestMessages:
         traced = msgspec.structs.replace(event, traceparent=TRACE)
 
         async with opened(make_publisher(rabbitmq_url, inbox.exchange, mode=mode)) as publisher:
-            await publisher.publish([traced], deadline=AMPLE)
+            await publisher.publish([traced], deadline=TIMEOUT)
         [message] = await inbox.receive(1)
 
         assert message.content_type == content_type
@@ -102,7 +102,7 @@ class TestMessages:
         events = [*make_events(2, padding=400_000), *make_events(1, first=2)]
 
         async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
-            receipt = await publisher.publish(events, deadline=AMPLE)
+            receipt = await publisher.publish(events, deadline=TIMEOUT)
         messages = await inbox.receive(3)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 3
@@ -113,7 +113,7 @@ class TestMessages:
         async with open_inbox(rabbitmq_url, exchange_type="topic", routing_key="due.#") as inbox:
             publisher = make_publisher(rabbitmq_url, inbox.exchange, exchange_type="topic", routing_key="due.now")
             async with opened(publisher):
-                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+                receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
             [message] = await inbox.receive(1)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
@@ -125,7 +125,7 @@ class TestMessages:
         events[2] = msgspec.structs.replace(events[2], type="t" * 300)
 
         async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
-            receipt = await publisher.publish(events, deadline=AMPLE)
+            receipt = await publisher.publish(events, deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.UNSENDABLE, Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
         assert receipt.error.startswith("cannot be sent: its attributes take")
@@ -142,7 +142,7 @@ class TestExchange:
             opened(make_publisher(rabbitmq_url, name, exchange_type="topic")) as publisher,
             open_inbox(rabbitmq_url, exchange=name, exchange_type="topic", durable=True),
         ):
-            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
@@ -190,7 +190,7 @@ class TestExchange:
         publisher = make_publisher(rabbitmq_url, "", exchange_type="direct", routing_key=inbox.queue)
 
         async with opened(publisher):
-            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
         assert ids(await inbox.receive(1)) == ["event-0"]
@@ -198,7 +198,7 @@ class TestExchange:
     async def test_a_deleted_exchange_is_declared_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             await inbox.delete_exchange()
-            lost = await publisher.publish(make_events(1), deadline=AMPLE)
+            lost = await publisher.publish(make_events(1), deadline=TIMEOUT)
             found = await publish_once_connected(publisher, make_events(1))
 
         assert lost.outcomes == [Outcome.UNCONFIRMED]
@@ -213,7 +213,7 @@ class TestOutcomes:
         events = make_events(3_000)
 
         async with opened(make_publisher(rabbitmq_url, inbox.exchange, window=100)) as publisher:
-            receipt = await publisher.publish(events, deadline=AMPLE)
+            receipt = await publisher.publish(events, deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 3_000
         assert len(receipt.seconds) == 3_000
@@ -223,7 +223,7 @@ class TestOutcomes:
         await inbox.unbind()
 
         async with opened(make_publisher(rabbitmq_url, inbox.exchange, routing_key="key")) as publisher:
-            receipt = await publisher.publish(make_events(600, padding=300), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(600, padding=300), deadline=TIMEOUT)
 
             assert publisher.unavailable_reason() is None
         assert receipt.outcomes == [Outcome.UNROUTABLE] * 600
@@ -235,9 +235,9 @@ class TestOutcomes:
         await inbox.unbind()
 
         async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
-            unroutable = await publisher.publish(make_events(2, padding=400_000), deadline=AMPLE)
+            unroutable = await publisher.publish(make_events(2, padding=400_000), deadline=TIMEOUT)
             await inbox.bind()
-            routed = await publisher.publish(make_events(2, first=2), deadline=AMPLE)
+            routed = await publisher.publish(make_events(2, first=2), deadline=TIMEOUT)
 
         assert unroutable.outcomes == [Outcome.UNROUTABLE] * 2
         assert routed.outcomes == [Outcome.CONFIRMED] * 2
@@ -248,7 +248,7 @@ class TestOutcomes:
 
         async with open_inbox(rabbitmq_url, arguments=full) as inbox:
             async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
-                receipt = await publisher.publish(events, deadline=AMPLE)
+                receipt = await publisher.publish(events, deadline=TIMEOUT)
             messages = await inbox.receive_all()
 
         assert set(receipt.outcomes) == {Outcome.CONFIRMED, Outcome.REFUSED}
@@ -280,7 +280,7 @@ class TestOutcomes:
             second = await publisher.publish(events[15:30], deadline=SHORT)
             in_flight = proxy.published
             proxy.release_responses()
-            receipt = await publisher.publish(events[30:], deadline=AMPLE)
+            receipt = await publisher.publish(events[30:], deadline=TIMEOUT)
 
             assert proxy.connections == 1
         assert {*first.outcomes, *second.outcomes} == {Outcome.UNCONFIRMED}
@@ -304,13 +304,13 @@ class TestOutcomes:
             opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_responses()
-            publishing = asyncio.create_task(publisher.publish(make_events(100), deadline=AMPLE))
+            publishing = asyncio.create_task(publisher.publish(make_events(100), deadline=TIMEOUT))
             await eventually(lambda: proxy.published == 20)
             publishing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await publishing
             proxy.release_responses()
-            receipt = await publisher.publish(make_events(100, first=100), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(100, first=100), deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 100
 
@@ -322,7 +322,7 @@ class TestConnection:
         async with Proxy(rabbitmq_url) as proxy:
             await proxy.cut()
             async with opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher:
-                before = await publisher.publish(make_events(1), deadline=AMPLE)
+                before = await publisher.publish(make_events(1), deadline=TIMEOUT)
                 unavailable_reason = publisher.unavailable_reason()
                 await proxy.heal()
                 after = await publish_once_connected(publisher, make_events(1))
@@ -342,7 +342,7 @@ class TestConnection:
         server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
         async with server:
             publisher = make_publisher(url_of(server.sockets[0].getsockname()[1]), "events")
-            await asyncio.wait_for(publisher.open(), AMPLE.total_seconds())
+            await asyncio.wait_for(publisher.open(), TIMEOUT.total_seconds())
             receipt = await publisher.publish(make_events(1), deadline=SHORT)
             await publisher.close()
 
@@ -358,7 +358,7 @@ class TestConnection:
             Proxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
-            publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+            publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > 500_000)
             await proxy.cut()
             receipt = await publishing
@@ -416,7 +416,7 @@ class TestConnection:
             publisher = make_publisher(proxy.url, "events", observe=observed.append)
             async with opened(publisher):
                 await eventually(lambda: proxy.connections > 1)
-                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+                receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
                 unavailable_reason = publisher.unavailable_reason()
 
         assert receipt.outcomes == [Outcome.UNCONFIRMED]
@@ -436,11 +436,11 @@ class TestConnection:
         )
 
     async def test_close_ends_a_publish_that_waits_for_a_connection(self) -> None:
-        slow = Backoff(initial=AMPLE, maximum=AMPLE)
+        slow = Backoff(initial=TIMEOUT, maximum=TIMEOUT)
         publisher = RabbitMQPublisher(url=url_of(1), exchange="e", exchange_type="fanout", reconnect=slow)
         await publisher.open()
 
-        publishing = asyncio.create_task(publisher.publish(make_events(1), deadline=AMPLE))
+        publishing = asyncio.create_task(publisher.publish(make_events(1), deadline=TIMEOUT))
         await asyncio.sleep(0)
         await publisher.close()
         receipt = await publishing
@@ -462,10 +462,10 @@ class TestConnection:
     async def test_a_closed_publisher_can_be_opened_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
         publisher = make_publisher(rabbitmq_url, inbox.exchange)
         async with opened(publisher):
-            await publisher.publish(make_events(1), deadline=AMPLE)
+            await publisher.publish(make_events(1), deadline=TIMEOUT)
 
         async with opened(publisher):
-            receipt = await publisher.publish(make_events(1, first=1), deadline=AMPLE)
+            receipt = await publisher.publish(make_events(1, first=1), deadline=TIMEOUT)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
         assert ids(await inbox.receive(2)) == ["event-0", "event-1"]

@@ -31,7 +31,7 @@ from tests.contract.connection import opened
 from tests.contract.subscriber import SubscriberOptions, ack_next, take
 from tests.support.brokers.rabbitmq import AT_ONCE, PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
 
-AMPLE = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=60)
 
 
 class RabbitMQOptions(SubscriberOptions, total=False):
@@ -68,7 +68,7 @@ class Topology:
             url=self.url, exchange=self.exchange, exchange_type=exchange_type, routing_key=routing_key
         )
         async with opened(publisher):
-            await publisher.publish(make_events(count), deadline=AMPLE)
+            await publisher.publish(make_events(count), deadline=TIMEOUT)
 
     async def send(
         self,
@@ -99,7 +99,7 @@ class Topology:
     async def get(self, queue: str) -> AbstractIncomingMessage:
         """Get the next message, which must be there."""
         declared = await self.channel.get_queue(queue)
-        message = await declared.get(no_ack=True, timeout=AMPLE.total_seconds())
+        message = await declared.get(no_ack=True, timeout=TIMEOUT.total_seconds())
         assert message is not None
         return message
 
@@ -115,7 +115,7 @@ class Topology:
 
 @asynccontextmanager
 async def topology_on(url: str) -> AsyncIterator[Topology]:
-    async with await aio_pika.connect(url, timeout=AMPLE.total_seconds()) as connection:
+    async with await aio_pika.connect(url, timeout=TIMEOUT.total_seconds()) as connection:
         topology = Topology(url, await connection.channel())
         yield topology
         if not topology.channel.is_closed:
@@ -441,7 +441,7 @@ class TestConnection:
             await subscriber.open()
             proxy.hold_responses()
 
-            async with asyncio.timeout(AMPLE.total_seconds()):
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
                 await subscriber.close()
 
 
@@ -465,7 +465,7 @@ class TestNode:
             is_handed_out_twice = another.done()
             await delivery.ack()
             await topology.publish(1)
-            await asyncio.wait_for(another, AMPLE.total_seconds())
+            await asyncio.wait_for(another, TIMEOUT.total_seconds())
 
         assert not is_handed_out_twice
         assert [change.is_connected for change in changes] == [True]
@@ -484,12 +484,12 @@ class TestNode:
 
             await (private_rabbitmq.stop() if is_orderly else private_rabbitmq.kill())
             await private_rabbitmq.start()
-            await eventually(lambda: subscriber.unavailable_reason() is None, timeout=AMPLE)
+            await eventually(lambda: subscriber.unavailable_reason() is None, timeout=TIMEOUT)
             await failed.nack()
             expected = {f"event-{number}" for number in range(10)}
             expected -= {delivery.message.attributes["id"] for delivery in (done, lasting)}
             received: list[str] = []
-            async with asyncio.timeout(AMPLE.total_seconds()):
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
                 while not expected <= set(received):
                     received += await ack_next(subscriber, 1)
             await lasting.ack()
@@ -516,12 +516,12 @@ class TestNode:
 
 async def wait_for_consumer_timeout(url: str) -> None:
     """Hold a message until the broker closes the channel."""
-    async with await aio_pika.connect(url, timeout=AMPLE.total_seconds()) as connection:
+    async with await aio_pika.connect(url, timeout=TIMEOUT.total_seconds()) as connection:
         channel = await connection.channel()
         closed = asyncio.Event()
         channel.close_callbacks.add(lambda *_: closed.set())
         queue = await channel.declare_queue(exclusive=True)
         await channel.default_exchange.publish(aio_pika.Message(b""), routing_key=queue.name)
-        assert await queue.get(timeout=AMPLE.total_seconds()) is not None
-        async with asyncio.timeout(AMPLE.total_seconds()):
+        assert await queue.get(timeout=TIMEOUT.total_seconds()) is not None
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             await closed.wait()

@@ -40,7 +40,7 @@ Transaction = TypeVar("Transaction", bound=StoredResponses)
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
-AMPLE = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=60)
 """Only a deadlocked test waits this long."""
 NEVER = datetime(1, 1, 2, tzinfo=UTC)
 """Older than every row."""
@@ -253,7 +253,7 @@ def reporting(resource_id: str, number: int) -> Callable[[FleetTransaction], int
 
 async def together(*works: Awaitable[object]) -> list[object]:
     """Run all concurrently. An exception is returned as the result."""
-    async with asyncio.timeout(AMPLE.total_seconds()):
+    async with asyncio.timeout(TIMEOUT.total_seconds()):
         return list(await asyncio.gather(*works, return_exceptions=True))
 
 
