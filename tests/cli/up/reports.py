@@ -85,12 +85,12 @@ def report_cycle(
 
 
 def evaluation(
-    ending: OutcomeKind, message: str = "", *, resource_id: str = "c1", name: str = "one"
+    outcome: OutcomeKind, message: str = "", *, resource_id: str = "c1", name: str = "one"
 ) -> Evaluation:
     """An evaluation, as an adapter reports it to its observer."""
     return Evaluation(
         resource=make_resource("Cluster", id=resource_id, name=name),
-        ending=ending,
+        outcome=outcome,
         reason="Reason",
         message=message,
         duration=SECOND,

@@ -84,15 +84,15 @@ def test_an_internal_error_is_shown_without_its_text(
     assert not any("hunter2" in each.text for each in activities)
 
 
-@pytest.mark.parametrize("ending", list(OutcomeKind))
+@pytest.mark.parametrize("outcome", list(OutcomeKind))
 def test_every_evaluation_is_shown(
-    ending: OutcomeKind, activities: list[Activity], adapter_observer: AdapterActivityObserver
+    outcome: OutcomeKind, activities: list[Activity], adapter_observer: AdapterActivityObserver
 ) -> None:
-    adapter_observer.evaluated(evaluation(ending, "as it is"))
+    adapter_observer.evaluated(evaluation(outcome, "as it is"))
 
     [activity] = activities
     assert (activity.source, activity.resource_id, activity.name) == ("dns", "c1", "one")
-    assert activity.text == f"{ending.replace('_', ' ')}: as it is"
+    assert activity.text == f"{outcome.replace('_', ' ')}: as it is"
     assert activity.is_evaluation
 
 

@@ -55,14 +55,14 @@ def test_totals_include_all_pulses_and_adapters(state: DashboardState) -> None:
 def test_a_repeated_evaluation_is_counted_but_not_shown(state: DashboardState) -> None:
     dns = AdapterActivityObserver(adapter="dns", on_activity=state.record, clock=ManualClock())
 
-    for ending in (
+    for outcome in (
         OutcomeKind.IN_PROGRESS,
         OutcomeKind.IN_PROGRESS,
         OutcomeKind.DONE,
         OutcomeKind.DONE,
         OutcomeKind.IN_PROGRESS,
     ):
-        dns.evaluated(evaluation(ending))
+        dns.evaluated(evaluation(outcome))
 
     assert [each.text for each in state.latest(9)] == ["in progress", "done", "in progress"]
     assert state.totals.evaluations == 5

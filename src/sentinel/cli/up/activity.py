@@ -126,7 +126,7 @@ class AdapterActivityObserver:
         """Ignored: the result is shown."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        text, level = _ENDINGS[evaluation.ending]
+        text, level = _OUTCOMES[evaluation.outcome]
         resource = evaluation.resource
         self._on_activity(
             Activity(
@@ -170,7 +170,7 @@ class AdapterActivityObserver:
         self._on_activity(Activity(at=at, source=self._adapter, resource_id=resource_id, text=text, level=level))
 
 
-_ENDINGS = {
+_OUTCOMES = {
     OutcomeKind.DONE: ("done", ActivityLevel.SUCCESS),
     OutcomeKind.FINALIZED: ("finalized", ActivityLevel.SUCCESS),
     OutcomeKind.IN_PROGRESS: ("in progress", ActivityLevel.PENDING),
