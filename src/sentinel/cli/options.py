@@ -87,6 +87,17 @@ def bind_address(context: click.Context, parameter: click.Parameter, text: str) 
         raise click.BadParameter(str(error)) from error
 
 
+def database_url_option(command: F) -> F:
+    """`--database-url`, required, as the parameter `database_url`."""
+    return click.option(
+        "--database-url",
+        metavar="URL",
+        envvar="SENTINEL_DATABASE_URL",
+        required=True,
+        help="sqlite:///FILE or postgresql://USER@HOST/NAME; or set SENTINEL_DATABASE_URL.",
+    )(command)
+
+
 def server_options(*, listen: str, database: str) -> Callable[[F], F]:
     """`--config`, `--listen` and `--database-url`, as parameters of these names. The help names the defaults."""
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.database.database_url import exit_on_errors, exit_with, url_option
+from sentinel.cli.database.errors import exit_on_errors, exit_with
 from sentinel.cli.options import OutputFormat
 from sentinel.runtime.database_url import PostgresqlServer, parse_database_url
 from sentinel.runtime.process import ExitCode
@@ -30,7 +30,7 @@ _force = click.option("--force", is_flag=True, help="Overwrite an existing file.
 
 
 @click.command()
-@url_option
+@options.database_url_option
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
 @_force
 @options.output_option
@@ -57,7 +57,7 @@ def backup(database_url: str, to: Path, force: bool, output: OutputFormat) -> No
     required=True,
     help="The backup to restore.",
 )
-@url_option
+@options.database_url_option
 @_force
 @options.output_option
 def restore(source: Path, database_url: str, force: bool, output: OutputFormat) -> None:

@@ -1,10 +1,10 @@
-"""The `--database-url` option and the error handling of all database commands."""
+"""How database commands print an error and exit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import click
 
@@ -13,24 +13,11 @@ from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.database_url import InvalidDatabaseUrl
 from sentinel.runtime.process import ExitCode
 
-F = TypeVar("F", bound=Callable[..., object])
-
 
 def exit_with(message: str, code: ExitCode) -> NoReturn:
     """Print an error and exit."""
     click.echo(f"error: {message}", err=True)
     raise click.exceptions.Exit(code)
-
-
-def url_option(command: F) -> F:
-    """`--database-url`, as the parameter `database_url`."""
-    return click.option(
-        "--database-url",
-        metavar="URL",
-        envvar="SENTINEL_DATABASE_URL",
-        required=True,
-        help="sqlite:///FILE or postgresql://USER@HOST/NAME; or set SENTINEL_DATABASE_URL.",
-    )(command)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.database.database_url import exit_on_errors, url_option
+from sentinel.cli.database.errors import exit_on_errors
 from sentinel.cli.options import OutputFormat
 from sentinel.runtime.database_url import parse_database_url
 from sentinel.runtime.process import ExitCode
@@ -26,7 +26,7 @@ class MigrationOutput(msgspec.Struct, frozen=True, rename={"before": "from", "af
 
 
 @click.command()
-@url_option
+@options.database_url_option
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a migration is needed.")
 @options.output_option
 def migrate(database_url: str, check: bool, output: OutputFormat) -> None:
