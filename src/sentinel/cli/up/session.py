@@ -89,7 +89,7 @@ class UpSession:
         )
         self._dns = DnsService(log=get_logger("dns"))
         self._memory = MemoryBroker()
-        self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
+        self._publishers = {each.resource_type: self._build_publisher(each) for each in plan.pulses}
         self._pacers = {each.resource_type: Pacer() for each in plan.pulses}
         """Kept when a pulse is restarted, so that it does not publish the same events again."""
         pulses = build_pulse_metrics(context.metrics)
@@ -128,10 +128,10 @@ class UpSession:
             parts=[
                 *self._server.factories,
                 self._dns.part,
-                *(self._adapter(each) for each in self._plan.adapters),
-                *(self._pulse(each) for each in self._plan.pulses),
+                *(self._adapter_factory(each) for each in self._plan.adapters),
+                *(self._pulse_factory(each) for each in self._plan.pulses),
                 self._view_part,
-                *self._demo(),
+                *self._demo_factories(),
             ],
             shared=[
                 Shared("view", self.view.on_loop),
@@ -149,12 +149,12 @@ class UpSession:
             has_large_responses=True,
         )
 
-    def _publisher(self, settings: PulseSettings) -> Publisher:
+    def _build_publisher(self, settings: PulseSettings) -> Publisher:
         if self._plan.broker is None:
             return self._memory.publisher(mode=settings.event_mode)
         return build_publisher(self._plan.broker, mode=settings.event_mode)
 
-    def _subscriber(self, planned: PlannedAdapter) -> Subscriber:
+    def _build_subscriber(self, planned: PlannedAdapter) -> Subscriber:
         name = planned.adapter.name
         if self._plan.broker is None:
             # There are no other replicas, so hold all messages, up to the broker's capacity: then one evaluation
@@ -164,7 +164,7 @@ class UpSession:
             self._plan.broker, subscription=name, max_in_flight=max_in_flight(planned.settings)
         )
 
-    def _pulse(self, settings: PulseSettings) -> PartFactory:
+    def _pulse_factory(self, settings: PulseSettings) -> PartFactory:
         plural = settings.resource_type
 
         def watch(own: pulse_report.PulseObserver) -> pulse_report.PulseObserver:
@@ -189,7 +189,7 @@ class UpSession:
 
         return build
 
-    def _adapter(self, planned: PlannedAdapter) -> PartFactory:
+    def _adapter_factory(self, planned: PlannedAdapter) -> PartFactory:
         def watch(own: adapter_observer.AdapterObserver) -> adapter_observer.AdapterObserver:
             activity = AdapterActivityObserver(
                 adapter=planned.adapter.name, on_activity=self.view.show, clock=self._clock
@@ -203,7 +203,7 @@ class UpSession:
                     planned.settings.hyperfleet_api, self._tokens.adapters[planned.adapter.name]
                 ),
             )
-            subscriber = self._subscriber(planned)
+            subscriber = self._build_subscriber(planned)
             part = build_adapter(
                 local,
                 adapter=planned.adapter,
@@ -252,7 +252,7 @@ class UpSession:
     def _connection(self, token: TokenFile) -> ServerConnection:
         return ServerConnection(server=self._url, token=token.token, environ=_NO_PROXY)
 
-    def _demo(self) -> list[PartFactory]:
+    def _demo_factories(self) -> list[PartFactory]:
         random, token = self._random, self._tokens.demo
         if random is None or token is None:
             return []
