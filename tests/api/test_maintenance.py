@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sentinel.api.kinds import Kinds
-from sentinel.api.maintenance import BATCH, Maintenance, retained
+from sentinel.api.maintenance import BATCH, Maintenance, retention_rules
 from sentinel.api.settings import FleetRetentionSettings
 from sentinel.core.fleet.documents import KindRules
 from sentinel.ports.fleet_store import FleetTransaction
@@ -49,7 +49,7 @@ def maintenance_of(fleet: FleetClient) -> Maintenance:
 def retention_of(fleet: FleetClient) -> Retention:
     return Retention(
         [
-            *retained(fleet.store, RETENTION),
+            *retention_rules(fleet.store, RETENTION),
             RetentionRule("audit entries", RETENTION.audit, fleet.backend.audit.expire),
             RetentionRule("idempotency keys", RETENTION.answers, fleet.backend.idempotency.expire),
         ],

@@ -83,8 +83,8 @@ class Maintenance:
         return True
 
 
-def retained(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[RetentionRule]:
-    """Return the rows of the fleet store that expire."""
+def retention_rules(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[RetentionRule]:
+    """Return how long rows of the fleet store are kept."""
     return (
         RetentionRule("discarded reports", retention.discarded, store.expire_discarded),
         RetentionRule("generations", retention.history, store.expire_history),

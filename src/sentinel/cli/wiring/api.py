@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.api import access, routes
 from sentinel.api.kinds import Kinds
-from sentinel.api.maintenance import Maintenance, retained
+from sentinel.api.maintenance import Maintenance, retention_rules
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
@@ -56,7 +56,7 @@ def build_api(
     return BuiltComponent(
         part=Part(name="api", loops=(maintenance.reaggregate_outdated,), registry=registry),
         web=Component(routes=routes.routes(kinds, service), permissions=access.PERMISSIONS),
-        retained=retained(store, settings.retention),
+        retention_rules=retention_rules(store, settings.retention),
         refresh=telemetry.refresh_if_stale,
     )
 

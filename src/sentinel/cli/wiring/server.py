@@ -48,8 +48,8 @@ class BuiltComponent(msgspec.Struct, frozen=True, kw_only=True):
     """Its loops, checks and metrics, without a listener."""
     web: Component
     """Its routes and permissions."""
-    retained: Sequence[RetentionRule] = ()
-    """The rows of its tables that expire."""
+    retention_rules: Sequence[RetentionRule] = ()
+    """How long rows of its tables are kept."""
     refresh: Callable[[], Awaitable[None]] | None = None
     """Awaited before metrics are rendered, for gauges that are read from the database."""
 
@@ -122,7 +122,7 @@ def build_server(
     audit_log = SqlAuditLog(database)
     opener = DatabaseOpener(database, clock=context.clock, log=log)
     rows = [
-        *(each for component in components for each in component.retained),
+        *(each for component in components for each in component.retention_rules),
         RetentionRule("audit entries", retention.audit, audit_log.expire),
         RetentionRule("idempotency keys", retention.answers, SqlIdempotencyStore(database).expire),
     ]
