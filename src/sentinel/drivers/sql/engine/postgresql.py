@@ -169,28 +169,25 @@ class PostgresqlDatabase:
 
     async def _write_once(self, work: Callable[[PostgresqlSession], T]) -> T:
         async with self._connection() as connection:
-            return await self._within_transaction(connection, work)
-
-    async def _within_transaction(self, connection: Any, work: Callable[[PostgresqlSession], T]) -> T:
-        session = PostgresqlSession(connection)
-        try:
-            await connection.execute("BEGIN")
-        except (*_LOST, *_REJECTED) as error:
-            raise self._classify(error) from error
-        try:
-            result = await greenlet_spawn(work, session)
-        except Exception as error:
-            # If this fails, the pool terminates the connection, and the server rolls back.
-            with suppress(*_LOST, *_REJECTED):
-                await connection.execute("ROLLBACK")
-            if error is session.failure:
+            session = PostgresqlSession(connection)
+            try:
+                await connection.execute("BEGIN")
+            except (*_LOST, *_REJECTED) as error:
                 raise self._classify(error) from error
-            raise
-        try:
-            await connection.execute("COMMIT")
-        except (*_LOST, *_REJECTED) as error:
-            raise self._unavailable(error, "no response to the commit") from error
-        return result
+            try:
+                result = await greenlet_spawn(work, session)
+            except Exception as error:
+                # If this fails, the pool terminates the connection, and the server rolls back.
+                with suppress(*_LOST, *_REJECTED):
+                    await connection.execute("ROLLBACK")
+                if error is session.failure:
+                    raise self._classify(error) from error
+                raise
+            try:
+                await connection.execute("COMMIT")
+            except (*_LOST, *_REJECTED) as error:
+                raise self._unavailable(error, "no response to the commit") from error
+            return result
 
     def _classify(self, error: Exception) -> Exception:
         """Translate an error of the driver: `_LostBeforeCommit` to retry, `Unavailable`, or itself for a bug."""
