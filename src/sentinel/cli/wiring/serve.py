@@ -173,8 +173,8 @@ def _probe_listeners(probes: ProbeAddresses | None, context: ServiceContext) -> 
         health=context.health,
         log=context.log,
     )
-    return [Shared(f"listener {listener.address}", partial(_identity, listener)) for listener in opened]
+    return [_share(listener) for listener in opened]
 
 
-def _identity(listener: Listener) -> Listener:
-    return listener
+def _share(listener: Listener) -> Shared:
+    return Shared(f"listener {listener.address}", lambda: listener)
