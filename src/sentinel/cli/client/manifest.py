@@ -138,17 +138,17 @@ def _yaml_documents(text: str, origin: Origin, problems: list[str]) -> Iterator[
         if root is None or found or (isinstance(root, ScalarNode) and root.is_null):
             continue
         try:
-            yield root.at.line, _value(root)
+            yield root.at.line, _to_json(root)
         except InvalidManifest as error:
             problems.append(str(error))
 
 
-def _value(node: Node) -> Json:
+def _to_json(node: Node) -> Json:
     match node:
         case MappingNode():
-            return {member.key: _value(member.value) for member in node.members}
+            return {member.key: _to_json(member.value) for member in node.members}
         case ListNode():
-            return [_value(item) for item in node.items]
+            return [_to_json(item) for item in node.items]
         case ScalarNode():
             return _scalar(node)
 
