@@ -21,11 +21,11 @@ from tests.support.fleet.store_records import (
     generation,
     history_of,
     inserting,
-    keeping_discarded,
-    keeping_generations,
     longest_waits,
     populations,
     recording,
+    recording_discarded,
+    recording_generations,
     removing,
     stored,
     updating,
@@ -38,8 +38,8 @@ class RecordContract(StoreSuite):
     async def test_discarded_reports_are_read_newest_first_in_pages(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
         for number in range(5):
-            await store.transact(keeping_discarded("cls-1", discarded(number)))
-        await store.transact(keeping_discarded("cls-2", discarded(9)))
+            await store.transact(recording_discarded("cls-1", discarded(number)))
+        await store.transact(recording_discarded("cls-2", discarded(9)))
 
         first = await discarded_of(store, "cls-1", limit=2)
         second = await discarded_of(store, "cls-1", limit=2, offset=2)
@@ -54,19 +54,19 @@ class RecordContract(StoreSuite):
 
     async def test_only_the_newest_discarded_reports_are_kept(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
-        await store.transact(keeping_discarded("cls-2", discarded(0), limit=3))
+        await store.transact(recording_discarded("cls-2", discarded(0), limit=3))
 
         for number in range(7):
-            await store.transact(keeping_discarded("cls-1", discarded(number), limit=3))
+            await store.transact(recording_discarded("cls-1", discarded(number), limit=3))
 
         assert await discarded_of(store, "cls-1") == ([discarded(n) for n in (6, 5, 4)], 3)
         assert await discarded_of(store, "cls-2") == ([discarded(0)], 1)
 
     async def test_a_lower_limit_applies_from_the_next_report(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(keeping_discarded("cls-1", *map(discarded, range(6)), limit=6))
+        await store.transact(recording_discarded("cls-1", *map(discarded, range(6)), limit=6))
 
-        await store.transact(keeping_discarded("cls-1", discarded(6), limit=2))
+        await store.transact(recording_discarded("cls-1", discarded(6), limit=2))
 
         assert await discarded_of(store, "cls-1") == ([discarded(6), discarded(5)], 2)
 
@@ -74,15 +74,15 @@ class RecordContract(StoreSuite):
         reports = [discarded(number, received=MOMENT) for number in range(4)]
         await store.transact(inserting(stored("cls-1")))
 
-        await store.transact(keeping_discarded("cls-1", *reports, limit=3))
+        await store.transact(recording_discarded("cls-1", *reports, limit=3))
 
         assert await discarded_of(store, "cls-1") == (reports[:0:-1], 3)
 
     async def test_history_is_read_newest_first_in_pages(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
         for number in (1, 2, 3):
-            await store.transact(keeping_generations("cls-1", generation(number)))
-        await store.transact(keeping_generations("cls-2", generation(1)))
+            await store.transact(recording_generations("cls-1", generation(number)))
+        await store.transact(recording_generations("cls-2", generation(1)))
 
         first = await history_of(store, "cls-1", limit=2)
         second = await history_of(store, "cls-1", limit=2, offset=2)
@@ -93,7 +93,7 @@ class RecordContract(StoreSuite):
 
     async def test_history_and_audit_outlive_the_resource(self, store: FleetStore, audit: AuditLog) -> None:
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(keeping_generations("cls-1", generation(1), generation(2)))
+        await store.transact(recording_generations("cls-1", generation(1), generation(2)))
         await store.transact(recording(entry(1)))
 
         await store.transact(removing("cls-1"))
@@ -103,12 +103,12 @@ class RecordContract(StoreSuite):
 
     async def test_a_new_resource_with_an_old_id_continues_its_history(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(keeping_generations("cls-1", generation(1), generation(2)))
+        await store.transact(recording_generations("cls-1", generation(1), generation(2)))
         await store.transact(removing("cls-1"))
 
         await store.transact(inserting(stored("cls-1")))
         newer = generation(1, time=MOMENT + HOUR)
-        await store.transact(keeping_generations("cls-1", newer))
+        await store.transact(recording_generations("cls-1", newer))
 
         assert await history_of(store, "cls-1") == ([newer, generation(2), generation(1)], 3)
 
@@ -190,8 +190,8 @@ class ExpiryContract(StoreSuite):
 
     async def test_old_discarded_reports_expire(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
-        await store.transact(keeping_discarded("cls-1", *map(discarded, range(1, 6))))
-        await store.transact(keeping_discarded("cls-2", *map(discarded, range(1, 3))))
+        await store.transact(recording_discarded("cls-1", *map(discarded, range(1, 6))))
+        await store.transact(recording_discarded("cls-2", *map(discarded, range(1, 3))))
 
         assert await expire(store, discarded=discarded(3).received_time) == 4
         assert await discarded_of(store, "cls-1") == ([discarded(n) for n in (5, 4, 3)], 3)
@@ -200,7 +200,7 @@ class ExpiryContract(StoreSuite):
     async def test_old_generations_expire_except_the_newest_of_a_resource(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("existing"), stored("removed")))
         for resource_id in ("existing", "removed"):
-            await store.transact(keeping_generations(resource_id, *map(generation, (1, 2, 3))))
+            await store.transact(recording_generations(resource_id, *map(generation, (1, 2, 3))))
         await store.transact(removing("removed"))
 
         assert await expire(store, history=generation(3).time) == 4
@@ -213,19 +213,19 @@ class ExpiryContract(StoreSuite):
 
     async def test_the_kept_generation_is_that_of_the_current_resource(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(keeping_generations("cls-1", generation(1), generation(2)))
+        await store.transact(recording_generations("cls-1", generation(1), generation(2)))
         await store.transact(removing("cls-1"))
         await store.transact(inserting(stored("cls-1")))
         newer = generation(1, time=MOMENT + 5 * SECOND)
-        await store.transact(keeping_generations("cls-1", newer))
+        await store.transact(recording_generations("cls-1", newer))
 
         assert await expire(store, history=MOMENT + HOUR) == 2
         assert await history_of(store, "cls-1") == ([newer], 1)
 
     async def test_expiry_is_limited_per_call(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(keeping_discarded("cls-1", *map(discarded, range(5))))
-        await store.transact(keeping_generations("cls-1", *map(generation, range(1, 7))))
+        await store.transact(recording_discarded("cls-1", *map(discarded, range(5))))
+        await store.transact(recording_generations("cls-1", *map(generation, range(1, 7))))
         now = MOMENT + HOUR
 
         expired = [await expire(store, discarded=now, history=now, limit=2) for _ in range(4)]
@@ -236,8 +236,8 @@ class ExpiryContract(StoreSuite):
         oldest = [stored(f"cls-{n}") for n in range(5)]
         await store.transact(inserting(*oldest, stored("youngest")))
         for resource in oldest:
-            await store.transact(keeping_generations(resource.id, generation(1)))
-        await store.transact(keeping_generations("youngest", generation(2), generation(3), generation(4)))
+            await store.transact(recording_generations(resource.id, generation(1)))
+        await store.transact(recording_generations("youngest", generation(2), generation(3), generation(4)))
 
         assert await expire(store, history=MOMENT + HOUR, limit=1) == 1
         assert await expire(store, history=MOMENT + HOUR, limit=1) == 1

@@ -37,12 +37,12 @@ from tests.support.fleet.store_records import (
     incrementing,
     incrementing_version,
     inserting,
-    keeping_discarded,
-    keeping_generations,
     labelled,
     longest_waits,
     populations,
     recording,
+    recording_discarded,
+    recording_generations,
     removing,
     response,
     select,
@@ -226,8 +226,8 @@ class TransactionContract(StoreSuite):
         kept = stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT})
         gone = stored("cls-2", labels={"region": "us-east"})
         await store.transact(inserting(kept, gone))
-        await store.transact(keeping_discarded("cls-1", discarded(1)))
-        await store.transact(keeping_discarded("cls-2", discarded(1)))
+        await store.transact(recording_discarded("cls-1", discarded(1)))
+        await store.transact(recording_discarded("cls-2", discarded(1)))
 
         def work(fleet: FleetTransaction) -> None:
             fleet.insert(stored("cls-3", labels={"region": "us-east"}, waiting={"slow": MOMENT}))
@@ -263,7 +263,7 @@ class TransactionContract(StoreSuite):
     async def test_work_that_raises_after_repeated_changes_writes_none(self, store: FleetStore) -> None:
         before = stored("cls-1", labels={"step": "0"})
         await store.transact(inserting(before))
-        await store.transact(keeping_discarded("cls-1", discarded(1), discarded(2)))
+        await store.transact(recording_discarded("cls-1", discarded(1), discarded(2)))
 
         def work(fleet: FleetTransaction) -> None:
             fleet.lock("cls-1")
@@ -343,7 +343,7 @@ class TransactionContract(StoreSuite):
 
     async def test_removal_frees_id_and_name(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1", name="same", labels={"old": ""}, waiting={"dns": MOMENT})))
-        await store.transact(keeping_discarded("cls-1", discarded(1)))
+        await store.transact(recording_discarded("cls-1", discarded(1)))
 
         await store.transact(removing("cls-1"))
         assert await store.get("cls-1") is None
@@ -457,8 +457,8 @@ class TransactionContract(StoreSuite):
         backend = await stores.empty()
         store = backend.fleet
         await store.transact(inserting(resource))
-        await store.transact(keeping_discarded("cls-1", discarded(1)))
-        await store.transact(keeping_generations("cls-1", generation(1)))
+        await store.transact(recording_discarded("cls-1", discarded(1)))
+        await store.transact(recording_generations("cls-1", generation(1)))
         await store.transact(recording(entry(1)))
         await store.transact(lambda fleet: fleet.remember(response("key")))
 

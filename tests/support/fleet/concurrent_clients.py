@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -85,7 +86,7 @@ async def reporter(fleet: FleetHttp, sent: SentRequests, adapter: str, *, rounds
             sent.discarded += 1
 
 
-def clients(fleet: FleetHttp, sent: SentRequests, *, count: int, rounds: int) -> list[Awaitable[None]]:
+def clients(fleet: FleetHttp, sent: SentRequests, *, count: int, rounds: int) -> list[Coroutine[Any, Any, None]]:
     """Return clients of one resource. Half of them patch, half of them report."""
     return [
         patcher(fleet, sent, f"member_{number}", rounds=rounds)
@@ -95,15 +96,11 @@ def clients(fleet: FleetHttp, sent: SentRequests, *, count: int, rounds: int) ->
     ]
 
 
-async def run_concurrently(clients: Sequence[Awaitable[None]]) -> None:
+async def run_concurrently(clients: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all clients concurrently. The first failure cancels the others."""
     async with asyncio.TaskGroup() as group:
         for client in clients:
-            group.create_task(_awaited(client))
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
+            group.create_task(client)
 
 
 async def verify(fleet: FleetHttp, sent: SentRequests) -> None:

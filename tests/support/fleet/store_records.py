@@ -201,7 +201,7 @@ def removing(*resource_ids: str) -> Callable[[FleetTransaction], None]:
     return work
 
 
-def keeping_discarded(resource_id: str, *reports: DiscardedReport, limit: int = 100) -> Callable[..., None]:
+def recording_discarded(resource_id: str, *reports: DiscardedReport, limit: int = 100) -> Callable[..., None]:
     def work(fleet: FleetTransaction) -> None:
         fleet.lock(resource_id)
         for report in reports:
@@ -210,7 +210,7 @@ def keeping_discarded(resource_id: str, *reports: DiscardedReport, limit: int = 
     return work
 
 
-def keeping_generations(resource_id: str, *records: GenerationRecord) -> Callable[[FleetTransaction], None]:
+def recording_generations(resource_id: str, *records: GenerationRecord) -> Callable[[FleetTransaction], None]:
     def work(fleet: FleetTransaction) -> None:
         fleet.lock(resource_id)
         for record in records:
