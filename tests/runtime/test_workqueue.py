@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log, get_logger
-from sentinel.runtime.workqueue import Again, Crashed, Done, Never, Outcome, Result, WorkQueue
+from sentinel.runtime.workqueue import Again, Crashed, Done, Never, Result, RunOutcome, WorkQueue
 from sentinel.testing import loop
 from sentinel.testing.clock import START, ManualClock
 from sentinel.testing.loop import SimulatedClock, simulated
@@ -55,7 +55,7 @@ class Script:
         self.processed: list[tuple[str, list[int]]] = []
         self.starts: list[float] = []
         """In seconds of the event loop, which the wall clock does not affect."""
-        self.observed: list[tuple[str, Outcome]] = []
+        self.observed: list[tuple[str, RunOutcome]] = []
         self.queue: WorkQueue[str, int] = WorkQueue(
             clock=self.clock,
             log=LOG,

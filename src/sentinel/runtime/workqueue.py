@@ -71,9 +71,9 @@ class Crashed(msgspec.Struct, frozen=True):
 
 
 Result: TypeAlias = Done | Again | Never
-"""The result of a run."""
-Outcome: TypeAlias = Result | Crashed
-"""The outcome of a run, which the observer gets."""
+"""What a run returns."""
+RunOutcome: TypeAlias = Result | Crashed
+"""How a run ended, for the observer."""
 Process: TypeAlias = Callable[[K, Sequence[T]], Awaitable[Result]]
 """Processes a key and the items that were added since its last run started."""
 
@@ -89,7 +89,7 @@ class WorkQueue(Generic[K, T]):
         workers: int = 1,
         backoff: Backoff = BACKOFF,
         jitter: Callable[[], float] = random.random,
-        observe: Callable[[K, Outcome], None] = lambda key, outcome: None,
+        observe: Callable[[K, RunOutcome], None] = lambda key, outcome: None,
     ) -> None:
         """At most `workers` keys are processed at the same time. `observe` gets the outcome of each run and must
         not raise. `log` gets the tracebacks of failed runs."""
@@ -166,7 +166,7 @@ class WorkQueue(Generic[K, T]):
     async def _process(self, key: K, process: Process[K, T]) -> None:
         items = self._waiting.pop(key)
         self._in_flight.add(key)
-        outcome: Outcome
+        outcome: RunOutcome
         try:
             outcome = await process(key, items)
         except (Exception, asyncio.CancelledError) as error:  # the loop's edge
