@@ -1,4 +1,4 @@
-"""Fixtures that all tests share. Tests that need a service fail without it; none is skipped."""
+"""Fixtures that all tests share. A test whose service is missing fails; it is not skipped."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ async def test_removing_a_child_does_not_change_a_live_parent(fleet: FleetClient
     assert (after.content, after.etag) == (before.content, before.etag)
 
 
-# --- By force ----------------------------------------------------------------------------------------------------
+# --- Force-delete ------------------------------------------------------------------------------------------------
 
 
 async def test_force_removes_a_deleting_resource(fleet: FleetClient) -> None:

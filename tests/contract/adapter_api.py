@@ -34,7 +34,7 @@ class AdapterApiHarness(ABC):
 
     @abstractmethod
     async def delete(self, resource_id: str) -> None:
-        """Request its deletion; adapters have to finalise it."""
+        """Request its deletion; adapters have to finalize it."""
 
     @abstractmethod
     async def remove(self, resource_id: str) -> None:
@@ -175,7 +175,7 @@ class AdapterApiContract:
 
         assert caught.value.needs_operator
 
-    async def test_texts_of_any_kind_are_accepted(self, harness: AdapterApiHarness) -> None:
+    async def test_messages_and_reasons_may_contain_any_characters(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         hostile = CheckedOutcome(Broken("\0 \ud800 \u202e" + "x" * 10_000, reason="r" * 1_000))
 
