@@ -9,7 +9,7 @@ SEEDS := 1000:2000
 WORKERS := 2
 # Excluded from coverage: it covers no additional branch, and takes three times as long under coverage.
 AGAINST_GO := tests/core/gotemplate/test_against_go.py
-# The longest first, so that no worker is left alone with it at the end.
+# The longest tests first, so that they do not run alone at the end.
 BEYOND_CORE := $(AGAINST_GO) tests/sim/ \
 	$(filter-out tests/core/ tests/e2e/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py))
 
@@ -56,5 +56,5 @@ docs: .venv  ## write docs/reference from the code
 lock: .venv  ## update the pinned dependencies
 	tools/lock $(BIN)
 
-clean:  ## remove the files of other targets
+clean:  ## remove the files that other targets create
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache

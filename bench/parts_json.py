@@ -31,7 +31,7 @@ _TIMES = 200
 class JsonFigures(msgspec.Struct, frozen=True):
     """CPU microseconds per body, by way of decoding.
 
-    The difference between ours and msgspec alone is the price of the strict check.
+    The difference between ours and msgspec alone is the cost of the strict check.
     """
 
     report: Mapping[str, float]

@@ -1,13 +1,15 @@
-"""Fixtures that all tests share. Tests that need a service fail without it; none is skipped."""
+"""Fixtures that all tests share. A test whose service is missing fails; it is not skipped."""
 
 from __future__ import annotations
 
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import hypothesis
+import msgspec
 import pytest
 import trustme
 
@@ -23,6 +25,20 @@ hypothesis.settings.register_profile(
     "no-deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("no-deadline")
+
+
+_MAX_ID_LENGTH = 80
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Use the values of parameters as ids where pytest would number them: `spec0`, `spec1`."""
+    if not isinstance(val, dict | list | tuple | timedelta | BaseException | msgspec.Struct):
+        return None
+    text = str(val) if isinstance(val, timedelta) else repr(val)
+    # Ids must be the same in every process, and an address is not.
+    if " at 0x" in text:
+        return None
+    return text if len(text) <= _MAX_ID_LENGTH else text[:_MAX_ID_LENGTH] + "..."
 
 
 def pytest_collection_finish() -> None:

@@ -83,7 +83,7 @@ def test_every_exception_of_a_task_is_reported(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("inner", [RuntimeError("no text"), SystemExit(3), KeyboardInterrupt()])
-def test_an_error_without_a_text_is_reported_by_its_name(inner: BaseException) -> None:
+def test_an_error_without_a_message_is_reported_by_its_name(inner: BaseException) -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         raise Unprintable(inner)
 

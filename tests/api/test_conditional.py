@@ -96,7 +96,9 @@ async def test_the_precondition_is_checked_before_the_state(fleet: FleetClient, 
 
 @pytest.mark.parametrize("condition", ["{}", "W/{}", "*", '"x", {}'])
 @pytest.mark.parametrize("path", ["clusters/one", "resources/one"])
-async def test_a_known_version_is_not_sent_again(fleet: FleetClient, etag: str, condition: str, path: str) -> None:
+async def test_a_version_that_the_client_has_is_not_sent_again(
+    fleet: FleetClient, etag: str, condition: str, path: str
+) -> None:
     reply = await get(fleet, condition.format(etag), path)
 
     assert (reply.status, reply.content, reply.etag) == (304, b"", etag)

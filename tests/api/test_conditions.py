@@ -77,6 +77,13 @@ async def cluster(fleet: FleetClient) -> Cluster:
     return Cluster(fleet)
 
 
+@pytest.fixture
+async def _changed(cluster: Cluster) -> None:
+    """Make the cluster ready, and change its spec at second 40."""
+    await cluster.make_ready()
+    await cluster.change_spec(second=40)
+
+
 # --- Ready -------------------------------------------------------------------------------------------------------
 
 
@@ -136,16 +143,13 @@ async def test_conditions_become_false_when_an_adapter_fails(
     assert (await cluster.condition(condition))["reason"] == reason
 
 
+@pytest.mark.usefixtures("_changed")
 async def test_ready_becomes_false_at_the_time_of_a_spec_change(cluster: Cluster) -> None:
-    await cluster.make_ready()
-    await cluster.change_spec(second=40)
-
     await cluster.assert_condition("Ready", "False", generation=2, updated=40, transition=40)
 
 
+@pytest.mark.usefixtures("_changed")
 async def test_ready_becomes_true_at_the_new_generation(cluster: Cluster) -> None:
-    await cluster.make_ready()
-    await cluster.change_spec(second=40)
     await cluster.make_ready(generation=2, second=50)
 
     await cluster.assert_condition("Ready", "True", generation=2, updated=50, transition=50)
@@ -199,9 +203,8 @@ async def test_available_does_not_become_true_at_mixed_generations(cluster: Clus
     assert "validation=2" in available["message"]
 
 
+@pytest.mark.usefixtures("_changed")
 async def test_available_stays_true_when_another_generation_breaks(cluster: Cluster) -> None:
-    await cluster.make_ready()
-    await cluster.change_spec(second=40)
     await cluster.report("dns", "False", generation=2, second=50)
 
     await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
@@ -220,12 +223,11 @@ async def test_work_in_progress_on_a_ready_cluster_leaves_it_ready(cluster: Clus
     await cluster.assert_condition("Ready", "True", generation=1, updated=10, transition=10)
 
 
+@pytest.mark.usefixtures("_changed")
 @pytest.mark.parametrize("said", ["True", "False"])
 async def test_some_adapters_at_the_new_generation_leave_the_old_one_available(
     cluster: Cluster, said: str
 ) -> None:
-    await cluster.make_ready()
-    await cluster.change_spec(second=40)
     await cluster.report("dns", said, generation=2, second=50)
 
     assert (await cluster.status())["phase"] == "NotReady"
@@ -248,9 +250,8 @@ async def test_one_adapter_does_not_make_a_broken_cluster_available(
 # --- Flat fields and others --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_changed")
 async def test_the_flat_fields_follow_ready(cluster: Cluster) -> None:
-    await cluster.make_ready()
-    await cluster.change_spec(second=40)
     await cluster.report("dns", "True", generation=2, second=50)
 
     status, ready = await cluster.status(), await cluster.condition("Ready")

@@ -8,6 +8,13 @@ from tests.support.fleet.api_client import THREE_LEVELS, FleetClient
 from tests.support.fleet.http_client import Body
 
 
+@pytest.fixture
+async def _deleting(fleet: FleetClient) -> None:
+    """Create the cluster c, which requires two adapters, and delete it."""
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+
 async def three_levels(fleet: FleetClient) -> None:
     """Create a cluster (two adapters), its node pool (one), and its machine (none)."""
     await fleet.create("clusters", "c", id="c")
@@ -97,18 +104,14 @@ async def test_the_name_of_a_removed_resource_can_be_reused(fleet: FleetClient) 
     (await fleet.call("POST", "clusters", {"name": "one"})).assert_problem(409)
 
 
+@pytest.mark.usefixtures("_deleting")
 async def test_a_deleting_resource_cannot_be_patched(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "c", id="c")
-    await fleet.call("DELETE", "clusters/c")
-
     for patch in ({"spec": {"a": 1}}, {}):
         (await fleet.call("PATCH", "clusters/c", patch)).assert_problem(409, code="HYPERFLEET-CNF-001")
 
 
+@pytest.mark.usefixtures("_deleting")
 async def test_a_deleting_parent_accepts_no_child(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "c", id="c")
-    await fleet.call("DELETE", "clusters/c")
-
     (await fleet.call("POST", "clusters/c/nodepools", {"name": "n"})).assert_problem(409)
     (await fleet.call("POST", "nodepools", {"name": "n", "owner_references": {"id": "c"}})).assert_problem(409)
 
@@ -116,10 +119,8 @@ async def test_a_deleting_parent_accepts_no_child(fleet: FleetClient) -> None:
 # --- Finalization ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_deleting")
 async def test_it_is_removed_when_all_required_adapters_finalized(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "c", id="c")
-    await fleet.call("DELETE", "clusters/c")
-
     await finalize(fleet, "clusters/c", "dns")
     assert await exists(fleet, "c")
     await finalize(fleet, "clusters/c", "validation")
@@ -151,10 +152,8 @@ async def test_finalized_has_no_effect_on_a_live_resource(fleet: FleetClient) ->
     assert await exists(fleet, "c")
 
 
+@pytest.mark.usefixtures("_deleting")
 async def test_an_adapter_that_is_not_required_is_ignored(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "c", id="c")
-    await fleet.call("DELETE", "clusters/c")
-
     await finalize(fleet, "clusters/c", "other")
     assert await exists(fleet, "c")
     await finalize(fleet, "clusters/c", "dns", "validation")
@@ -162,10 +161,8 @@ async def test_an_adapter_that_is_not_required_is_ignored(fleet: FleetClient) ->
     assert not await exists(fleet, "c")
 
 
+@pytest.mark.usefixtures("_deleting")
 async def test_available_alone_does_not_finalize(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "c", id="c")
-    await fleet.call("DELETE", "clusters/c")
-
     await fleet.reports("clusters/c", "dns", "validation", generation=2)
 
     assert ready(await fleet.get("clusters/c"))["status"] == "False"
@@ -236,13 +233,11 @@ async def test_removing_a_child_does_not_change_a_live_parent(fleet: FleetClient
     assert (after.content, after.etag) == (before.content, before.etag)
 
 
-# --- By force ----------------------------------------------------------------------------------------------------
+# --- Force-delete ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_deleting")
 async def test_force_removes_a_deleting_resource(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "c", id="c")
-    await fleet.call("DELETE", "clusters/c")
-
     reply = await fleet.call("POST", "clusters/c/force-delete", {"reason": "the zone is gone"})
 
     assert (reply.status, reply.content) == (204, b"")
@@ -280,6 +275,7 @@ async def test_force_on_a_live_resource_is_rejected(fleet: FleetClient) -> None:
     assert await exists(fleet, "c")
 
 
+@pytest.mark.usefixtures("_deleting")
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -291,9 +287,6 @@ async def test_force_on_a_live_resource_is_rejected(fleet: FleetClient) -> None:
     ],
 )
 async def test_force_needs_a_reason(fleet: FleetClient, body: Body, field: str) -> None:
-    await fleet.create("clusters", "c", id="c")
-    await fleet.call("DELETE", "clusters/c")
-
     (await fleet.call("POST", "clusters/c/force-delete", body)).assert_problem(400, field)
     assert await exists(fleet, "c")
 

@@ -12,6 +12,11 @@ from tests.support.fleet.http_client import ROOT, Body
 SPEC: Body = {"replicas": 3, "network": {"cidr": "10.0.0.0/8", "zones": ["a", "b"]}, "ratio": 1}
 
 
+@pytest.fixture
+async def _one(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "one", id="one")
+
+
 async def patched(fleet: FleetClient, patch: object, **created: object) -> tuple[Body, Body]:
     """Return a cluster before and after a patch."""
     before = await fleet.create("clusters", "one", id="one", **({"spec": SPEC} | created))
@@ -127,8 +132,8 @@ async def test_a_change_of_type_is_a_change(fleet: FleetClient) -> None:
     assert (after["spec"]["ratio"], after["generation"]) == ("1", 2)
 
 
+@pytest.mark.usefixtures("_one")
 async def test_a_change_clears_ready_and_keeps_available(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "one", id="one")
     await fleet.reports("clusters/one", "dns", "validation")
     assert (await fleet.get("clusters/one"))["status"]["phase"] == "Ready"
 
@@ -140,23 +145,22 @@ async def test_a_change_clears_ready_and_keeps_available(fleet: FleetClient) -> 
     assert (available["status"], available["observed_generation"]) == ("True", 1)
 
 
+@pytest.mark.usefixtures("_one")
 @pytest.mark.parametrize(("member", "value"), [("id", "two"), ("kind", "NodePool"), ("name", "two")])
 async def test_changing_an_immutable_field_is_rejected(fleet: FleetClient, member: str, value: str) -> None:
-    await fleet.create("clusters", "one", id="one")
-
     (await fleet.call("PATCH", "clusters/one", {member: value, "spec": {"a": 1}})).assert_problem(400, member)
     assert (await fleet.get("clusters/one"))["generation"] == 1
 
 
+@pytest.mark.usefixtures("_one")
 @pytest.mark.parametrize(
     "member", ["generation", "status", "href", "metadata", "created_time", "deleted_time", "paused", "Spec"]
 )
 async def test_server_fields_in_a_patch_are_rejected(fleet: FleetClient, member: str) -> None:
-    await fleet.create("clusters", "one", id="one")
-
     (await fleet.call("PATCH", "clusters/one", {member: {}})).assert_problem(400, member)
 
 
+@pytest.mark.usefixtures("_one")
 @pytest.mark.parametrize(
     ("patch", "field"),
     [
@@ -173,8 +177,6 @@ async def test_server_fields_in_a_patch_are_rejected(fleet: FleetClient, member:
     ],
 )
 async def test_a_patch_of_the_wrong_type_is_rejected(fleet: FleetClient, patch: object, field: str) -> None:
-    await fleet.create("clusters", "one", id="one")
-
     (await fleet.call("PATCH", "clusters/one", patch)).assert_problem(400, field)
 
 
@@ -192,26 +194,24 @@ async def test_the_size_of_a_spec_is_limited_after_the_patch(fleet: FleetClient)
     (await fleet.call("PATCH", "clusters/one", {"spec": {"b": "x" * 300_000}})).assert_problem(400, "spec")
 
 
+@pytest.mark.usefixtures("_one")
 @pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/json; charset=utf-8"])
 async def test_a_patch_may_be_merge_patch_or_json(fleet: FleetClient, content_type: str) -> None:
-    await fleet.create("clusters", "one", id="one")
-
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}}, headers={"Content-Type": content_type})
 
     assert reply.status == 200
 
 
+@pytest.mark.usefixtures("_one")
 @pytest.mark.parametrize("content_type", ["application/json-patch+json", "text/plain", ""])
 async def test_other_patch_formats_are_rejected(fleet: FleetClient, content_type: str) -> None:
-    await fleet.create("clusters", "one", id="one")
-
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}}, headers={"Content-Type": content_type})
 
     reply.assert_problem(415)
 
 
+@pytest.mark.usefixtures("_one")
 async def test_a_child_is_patched_by_its_nested_path(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "one", id="one")
     await fleet.create("clusters/one/nodepools", "pool", id="pool")
 
     reply = await fleet.call("PATCH", "clusters/one/nodepools/pool", {"spec": {"a": 1}})
@@ -224,9 +224,8 @@ async def test_a_missing_resource_cannot_be_patched(fleet: FleetClient) -> None:
     (await fleet.call("PATCH", "clusters/missing", {"spec": {}})).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
+@pytest.mark.usefixtures("_one")
 async def test_concurrent_patches_raise_the_generation_once_each(fleet: FleetClient) -> None:
-    await fleet.create("clusters", "one", id="one")
-
     replies = await asyncio.gather(
         *(fleet.call("PATCH", "clusters/one", {"spec": {f"k{number}": number}}) for number in range(50))
     )

@@ -139,7 +139,7 @@ class ModelFleet:
         return [*children, *(deeper for child in children for deeper in self.descendants(child))]
 
     def sweep(self) -> None:
-        """Remove resources that are deleted, finalized by all and without children, until none is left."""
+        """Remove resources that are deleted, finalized by all and without children, until no more are found."""
         while True:
             gone = [
                 each

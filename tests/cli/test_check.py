@@ -126,7 +126,7 @@ def test_broker_variables_are_checked(valid: Path) -> None:
     assert result.stdout.startswith("BROKER_TYPE: expected one of rabbitmq, pubsub, stdout")
 
 
-def test_a_misspelt_variable_is_a_warning(valid: Path) -> None:
+def test_a_misspelled_variable_is_a_warning(valid: Path) -> None:
     result = run("--config", valid, "--output", "json", environ={"SENTINEL_POL_INTERVAL": "5s"})
 
     assert result.exit_code == 0

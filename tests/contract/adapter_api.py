@@ -34,7 +34,7 @@ class AdapterApiHarness(ABC):
 
     @abstractmethod
     async def delete(self, resource_id: str) -> None:
-        """Request its deletion; adapters have to finalise it."""
+        """Request its deletion; adapters have to finalize it."""
 
     @abstractmethod
     async def remove(self, resource_id: str) -> None:
@@ -46,6 +46,12 @@ class AdapterApiHarness(ABC):
 
 
 class AdapterApiContract:
+    @pytest.fixture
+    async def resource(self, harness: AdapterApiHarness) -> Resource:
+        """The new cluster c1, as an adapter reads it."""
+        await harness.put("c1")
+        return await get(harness, "c1")
+
     async def test_the_current_resource_is_returned(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1", {"region": "us-east"})
         await harness.put("c1", {"region": "us-west"})
@@ -137,9 +143,7 @@ class AdapterApiContract:
 
         assert result == ReportResult(ReportOutcome.DISCARDED, DiscardReason.STALE_GENERATION)
 
-    async def test_a_second_unknown_is_discarded(self, harness: AdapterApiHarness) -> None:
-        await harness.put("c1")
-        resource = await get(harness, "c1")
+    async def test_a_second_unknown_is_discarded(self, harness: AdapterApiHarness, resource: Resource) -> None:
         unknown = CheckedOutcome(InProgress())
         first = await harness.api.report(resource, report_of(harness, unknown))
 
@@ -148,9 +152,9 @@ class AdapterApiContract:
         assert first == ReportResult(ReportOutcome.STORED)
         assert second == ReportResult(ReportOutcome.DISCARDED, DiscardReason.UNKNOWN)
 
-    async def test_a_report_on_a_removed_resource_is_gone(self, harness: AdapterApiHarness) -> None:
-        await harness.put("c1")
-        resource = await get(harness, "c1")
+    async def test_a_report_on_a_removed_resource_is_gone(
+        self, harness: AdapterApiHarness, resource: Resource
+    ) -> None:
         await harness.delete("c1")
         await harness.remove("c1")
 
@@ -166,16 +170,15 @@ class AdapterApiContract:
         assert "adapter" in str(result.reason)
 
     @pytest.mark.parametrize("skew", [-31 * MINUTE, 6 * MINUTE])
-    async def test_a_wrong_clock_needs_an_operator(self, harness: AdapterApiHarness, skew: timedelta) -> None:
-        await harness.put("c1")
-        resource = await get(harness, "c1")
-
+    async def test_a_wrong_clock_needs_an_operator(
+        self, harness: AdapterApiHarness, skew: timedelta, resource: Resource
+    ) -> None:
         with pytest.raises(ApiUnavailable, match="clock") as caught:
             await harness.api.report(resource, report_of(harness, skew=skew))
 
         assert caught.value.needs_operator
 
-    async def test_texts_of_any_kind_are_accepted(self, harness: AdapterApiHarness) -> None:
+    async def test_messages_and_reasons_may_contain_any_characters(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         hostile = CheckedOutcome(Broken("\0 \ud800 \u202e" + "x" * 10_000, reason="r" * 1_000))
 
@@ -183,9 +186,9 @@ class AdapterApiContract:
 
         assert result == ReportResult(ReportOutcome.STORED)
 
-    async def test_reports_of_many_adapters_are_returned_together(self, harness: AdapterApiHarness) -> None:
-        await harness.put("c1")
-        resource = await get(harness, "c1")
+    async def test_reports_of_many_adapters_are_returned_together(
+        self, harness: AdapterApiHarness, resource: Resource
+    ) -> None:
         names = [f"adapter-{number}" for number in range(20)]
         for name in names:
             await harness.api.report(resource, report_of(harness, adapter=name))
@@ -195,9 +198,9 @@ class AdapterApiContract:
     async def test_a_probe_of_an_api_that_responds_returns(self, harness: AdapterApiHarness) -> None:
         await harness.api.probe("Cluster")
 
-    async def test_an_api_that_does_not_respond_is_unavailable(self, harness: AdapterApiHarness) -> None:
-        await harness.put("c1")
-        resource = await get(harness, "c1")
+    async def test_an_api_that_does_not_respond_is_unavailable(
+        self, harness: AdapterApiHarness, resource: Resource
+    ) -> None:
         await harness.take_down()
 
         for call in (

@@ -1,4 +1,4 @@
-"""The suites are plain modules, so pytest has to be told to explain their assertions too."""
+"""Registers the suites for assertion rewriting, because they are not test modules."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pytest
+
 from sentinel.ports.subscription import DeadLetter, DeadLetters, Subscriber
 from tests.contract.publisher import ids, make_event, make_events
 from tests.contract.subscriber import SubscriberHarness, ack_next, is_silent, take
@@ -31,6 +33,13 @@ def letter_ids(letters: Sequence[DeadLetter]) -> list[str]:
 class DeadLettersContract:
     """For every driver."""
 
+    @pytest.fixture
+    async def subscriber(self, harness: SubscriberHarness) -> Subscriber:
+        """A subscriber to which the event 1 was published."""
+        subscriber = await harness.subscribe("dns")
+        await harness.publish([make_event(1)])
+        return subscriber
+
     async def test_a_dead_letter_has_the_event_and_the_reason(self, harness: SubscriberHarness) -> None:
         subscriber = await harness.subscribe("dns")
         before = datetime.now(UTC)
@@ -49,10 +58,9 @@ class DeadLettersContract:
         assert letter.time >= before
         assert letter.message == delivery.message
 
-    async def test_a_dead_letter_is_not_delivered_again(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-
+    async def test_a_dead_letter_is_not_delivered_again(
+        self, harness: SubscriberHarness, subscriber: Subscriber
+    ) -> None:
         await dead_letter_next(subscriber, 1)
 
         assert await is_silent(harness, subscriber)
@@ -142,9 +150,9 @@ class DeadLettersContract:
         assert await ack_next(dns, 1) == ["event-1"]
         assert await is_silent(harness, validation)
 
-    async def test_a_replayed_message_counts_as_new(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
+    async def test_a_replayed_message_counts_as_new(
+        self, harness: SubscriberHarness, subscriber: Subscriber
+    ) -> None:
         [first] = await take(subscriber, 1)
         await first.dead_letter("for now")
 
@@ -157,9 +165,9 @@ class DeadLettersContract:
         assert first.published_time is not None
         assert again.published_time >= first.published_time
 
-    async def test_a_replayed_message_can_be_dead_lettered_again(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
+    async def test_a_replayed_message_can_be_dead_lettered_again(
+        self, harness: SubscriberHarness, subscriber: Subscriber
+    ) -> None:
         await dead_letter_next(subscriber, 1, reason="first")
         letters = harness.dead_letters("dns")
 
@@ -214,19 +222,15 @@ class DeadLettersContract:
 
         assert [letter.message.body for letter in await letters.peek(limit=10)] == [b"other"]
 
-    async def test_a_reason_that_is_not_valid_unicode_is_replaced(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-
+    async def test_a_reason_that_is_not_valid_unicode_is_replaced(
+        self, harness: SubscriberHarness, subscriber: Subscriber
+    ) -> None:
         await dead_letter_next(subscriber, 1, reason="half a letter: \ud800")
         [letter] = await harness.dead_letters("dns").peek(limit=10)
 
         assert letter.reason == "half a letter: ?"
 
-    async def test_a_long_reason_is_truncated(self, harness: SubscriberHarness) -> None:
-        subscriber = await harness.subscribe("dns")
-        await harness.publish([make_event(1)])
-
+    async def test_a_long_reason_is_truncated(self, harness: SubscriberHarness, subscriber: Subscriber) -> None:
         await dead_letter_next(subscriber, 1, reason="ü" * 100_000)
 
         [letter] = await harness.dead_letters("dns").peek(limit=10)

@@ -50,7 +50,7 @@ class FleetHarness(ABC):
 
     @abstractmethod
     def fail(self, *, after_pages: int = 0) -> None:
-        """Make every walk fail after `after_pages` pages, also when it retries."""
+        """Make every walk fail after `after_pages` pages, even when it retries."""
 
     @abstractmethod
     def heal(self) -> None:

@@ -18,7 +18,7 @@ from tests.support.fleet.store_records import (
     find,
     ids,
     inserting,
-    labelled,
+    labeled,
     microseconds,
     removing,
     select,
@@ -75,7 +75,7 @@ class ListContract(StoreSuite):
         assert ids(descending) == self.in_order(resources, order)[::-1]
 
     @pytest.mark.parametrize("order", [OrderBy.NAME, OrderBy.ID])
-    async def test_texts_are_ordered_by_code_point(self, store: FleetStore, order: OrderBy) -> None:
+    async def test_names_and_ids_are_ordered_by_code_point(self, store: FleetStore, order: OrderBy) -> None:
         texts = sorted(["a", "B", "_", "Z", "é", "e", "10", "9", "a-b", "aB", "ab", "\ue000", "🙂", "\uffff"])
         await store.transact(inserting(*(stored(text, name=text) for text in texts)))
 
@@ -183,7 +183,7 @@ class ListContract(StoreSuite):
     async def test_the_total_counts_all_selected_resources_on_every_page(self, store: FleetStore) -> None:
         resources = self.fleet()
         await store.transact(inserting(*resources, stored("man-1", plural="manifests")))
-        even = (labelled("parity", Operator.IN, "even"),)
+        even = (labeled("parity", Operator.IN, "even"),)
         everything = ListQuery(plural="clusters", limit=2)
         selected = msgspec.structs.replace(everything, requirements=even)
 
@@ -249,7 +249,7 @@ class ListContract(StoreSuite):
 
         found = await store.find(query)
         selected = await store.find(
-            msgspec.structs.replace(query, requirements=(labelled("half", Operator.IN, "second"),))
+            msgspec.structs.replace(query, requirements=(labeled("half", Operator.IN, "second"),))
         )
 
         assert found.total == 4
@@ -278,7 +278,7 @@ class ListContract(StoreSuite):
         await store.transact(removing("np-1"))
 
         assert await select(store, plural="nodepools") == ["np-0", "np-2"]
-        assert await select(store, labelled("a", Operator.IN, "b"), plural="nodepools") == ["np-0", "np-2"]
+        assert await select(store, labeled("a", Operator.IN, "b"), plural="nodepools") == ["np-0", "np-2"]
         assert await walk(store, ListQuery(plural="nodepools", parent="cls-1", limit=1)) == ["np-0", "np-2"]
 
 
@@ -286,7 +286,7 @@ class LabelContract(StoreSuite):
     """Label selectors have the semantics of Kubernetes."""
 
     @pytest.fixture
-    async def labelled_fleet(self, store: FleetStore) -> FleetStore:
+    async def labeled_fleet(self, store: FleetStore) -> FleetStore:
         labels: dict[str, dict[str, str]] = {
             "bare": {},
             "east": {"region": "us-east"},
@@ -306,68 +306,68 @@ class LabelContract(StoreSuite):
     @pytest.mark.parametrize(
         ("requirement", "expected"),
         [
-            (labelled("region", Operator.IN, "us-east"), ["east", "gold-east"]),
-            (labelled("region", Operator.IN, ""), ["empty"]),
-            (labelled("region", Operator.IN, "US-EAST"), []),
-            (labelled("region", Operator.IN, "us-west", "us-east"), ["east", "gold-east", "gold-west"]),
-            (labelled("region", Operator.IN, "mars", ""), ["empty"]),
-            (labelled("region", Operator.NOT_IN, "us-east"), ["bare", "empty", "gold-west", "silver"]),
-            (labelled("region", Operator.NOT_IN, "us-east", "us-west"), ["bare", "empty", "silver"]),
-            (labelled("region", Operator.NOT_IN, ""), ["bare", "east", "gold-east", "gold-west", "silver"]),
-            (labelled("region", Operator.EXISTS), ["east", "empty", "gold-east", "gold-west"]),
-            (labelled("region", Operator.NOT_EXISTS), ["bare", "silver"]),
-            (labelled("Region", Operator.EXISTS), []),
-            (labelled("example.com/tier", Operator.IN, "gold"), ["silver"]),
-            (labelled("absent", Operator.IN, "x"), []),
+            (labeled("region", Operator.IN, "us-east"), ["east", "gold-east"]),
+            (labeled("region", Operator.IN, ""), ["empty"]),
+            (labeled("region", Operator.IN, "US-EAST"), []),
+            (labeled("region", Operator.IN, "us-west", "us-east"), ["east", "gold-east", "gold-west"]),
+            (labeled("region", Operator.IN, "mars", ""), ["empty"]),
+            (labeled("region", Operator.NOT_IN, "us-east"), ["bare", "empty", "gold-west", "silver"]),
+            (labeled("region", Operator.NOT_IN, "us-east", "us-west"), ["bare", "empty", "silver"]),
+            (labeled("region", Operator.NOT_IN, ""), ["bare", "east", "gold-east", "gold-west", "silver"]),
+            (labeled("region", Operator.EXISTS), ["east", "empty", "gold-east", "gold-west"]),
+            (labeled("region", Operator.NOT_EXISTS), ["bare", "silver"]),
+            (labeled("Region", Operator.EXISTS), []),
+            (labeled("example.com/tier", Operator.IN, "gold"), ["silver"]),
+            (labeled("absent", Operator.IN, "x"), []),
             (
-                labelled("absent", Operator.NOT_IN, "x"),
+                labeled("absent", Operator.NOT_IN, "x"),
                 ["bare", "east", "empty", "gold-east", "gold-west", "silver"],
             ),
         ],
         ids=shown,
     )
     async def test_a_requirement_selects_matching_resources(
-        self, labelled_fleet: FleetStore, requirement: Requirement, expected: list[str]
+        self, labeled_fleet: FleetStore, requirement: Requirement, expected: list[str]
     ) -> None:
-        assert await select(labelled_fleet, requirement) == expected
+        assert await select(labeled_fleet, requirement) == expected
 
     @pytest.mark.parametrize(
         ("requirements", "expected"),
         [
-            ([labelled("region", Operator.IN, "us-east"), labelled("tier", Operator.IN, "gold")], ["gold-east"]),
-            ([labelled("region", Operator.IN, "us-east"), labelled("tier", Operator.NOT_EXISTS)], ["east"]),
-            ([labelled("region", Operator.EXISTS), labelled("tier", Operator.NOT_IN, "gold")], ["east", "empty"]),
-            ([labelled("region", Operator.NOT_EXISTS), labelled("tier", Operator.NOT_EXISTS)], ["bare"]),
+            ([labeled("region", Operator.IN, "us-east"), labeled("tier", Operator.IN, "gold")], ["gold-east"]),
+            ([labeled("region", Operator.IN, "us-east"), labeled("tier", Operator.NOT_EXISTS)], ["east"]),
+            ([labeled("region", Operator.EXISTS), labeled("tier", Operator.NOT_IN, "gold")], ["east", "empty"]),
+            ([labeled("region", Operator.NOT_EXISTS), labeled("tier", Operator.NOT_EXISTS)], ["bare"]),
             (
                 [
-                    labelled("region", Operator.IN, "us-east", "us-west"),
-                    labelled("region", Operator.NOT_IN, "us-east"),
-                    labelled("tier", Operator.EXISTS),
+                    labeled("region", Operator.IN, "us-east", "us-west"),
+                    labeled("region", Operator.NOT_IN, "us-east"),
+                    labeled("tier", Operator.EXISTS),
                 ],
                 ["gold-west"],
             ),
-            ([labelled("region", Operator.IN, "us-east"), labelled("region", Operator.IN, "us-west")], []),
-            ([labelled("region", Operator.IN, "us-east")] * 2, ["east", "gold-east"]),
+            ([labeled("region", Operator.IN, "us-east"), labeled("region", Operator.IN, "us-west")], []),
+            ([labeled("region", Operator.IN, "us-east")] * 2, ["east", "gold-east"]),
         ],
         ids=shown,
     )
     async def test_several_requirements_must_all_hold(
-        self, labelled_fleet: FleetStore, requirements: list[Requirement], expected: list[str]
+        self, labeled_fleet: FleetStore, requirements: list[Requirement], expected: list[str]
     ) -> None:
-        assert await select(labelled_fleet, *requirements) == expected
+        assert await select(labeled_fleet, *requirements) == expected
 
     @pytest.mark.parametrize(
         ("requirement", "expected"),
         [
-            (labelled("size", Operator.GREATER, "9"), ["0042", "10", "largest"]),
-            (labelled("size", Operator.GREATER, "0"), ["0042", "10", "9", "largest"]),
-            (labelled("size", Operator.LESS, "10"), ["0", "9"]),
-            (labelled("size", Operator.LESS, "0"), []),
-            (labelled("size", Operator.GREATER, str(2**63 - 2)), ["largest"]),
-            (labelled("size", Operator.GREATER, str(2**63 - 1)), []),
-            (labelled("size", Operator.LESS, str(2**63 - 1)), ["0", "0042", "10", "9"]),
-            (labelled("absent", Operator.LESS, "1"), []),
-            (labelled("absent", Operator.GREATER, "1"), []),
+            (labeled("size", Operator.GREATER, "9"), ["0042", "10", "largest"]),
+            (labeled("size", Operator.GREATER, "0"), ["0042", "10", "9", "largest"]),
+            (labeled("size", Operator.LESS, "10"), ["0", "9"]),
+            (labeled("size", Operator.LESS, "0"), []),
+            (labeled("size", Operator.GREATER, str(2**63 - 2)), ["largest"]),
+            (labeled("size", Operator.GREATER, str(2**63 - 1)), []),
+            (labeled("size", Operator.LESS, str(2**63 - 1)), ["0", "0042", "10", "9"]),
+            (labeled("absent", Operator.LESS, "1"), []),
+            (labeled("absent", Operator.GREATER, "1"), []),
         ],
         ids=shown,
     )
@@ -389,7 +389,7 @@ class LabelContract(StoreSuite):
     async def test_two_requirements_select_a_range(self, store: FleetStore) -> None:
         await store.transact(inserting(*(stored(f"cls-{n}", labels={"size": str(n)}) for n in range(8, 13))))
 
-        limits = (labelled("size", Operator.GREATER, "8"), labelled("size", Operator.LESS, "11"))
+        limits = (labeled("size", Operator.GREATER, "8"), labeled("size", Operator.LESS, "11"))
 
         assert await select(store, *limits) == ["cls-10", "cls-9"]
 
@@ -399,29 +399,29 @@ class LabelContract(StoreSuite):
 
         await store.transact(updating(msgspec.structs.replace(resource, labels={"size": "11"})))
 
-        assert await select(store, labelled("size", Operator.GREATER, "10")) == ["cls-1"]
-        assert await select(store, labelled("size", Operator.LESS, "10")) == []
+        assert await select(store, labeled("size", Operator.GREATER, "10")) == ["cls-1"]
+        assert await select(store, labeled("size", Operator.LESS, "10")) == []
 
     async def test_a_selector_with_many_requirements_is_evaluated(self, store: FleetStore) -> None:
         labels = {f"key-{n}": str(n) for n in range(32)}
         almost = labels | {"key-31": "other"}
         await store.transact(inserting(stored("all", labels=labels), stored("almost", labels=almost)))
 
-        everything = [labelled(key, Operator.IN, value, "or-this", "or-that") for key, value in labels.items()]
+        everything = [labeled(key, Operator.IN, value, "or-this", "or-that") for key, value in labels.items()]
 
         assert await select(store, *everything) == ["all"]
 
-    async def test_a_selector_finds_changed_labels(self, labelled_fleet: FleetStore) -> None:
-        before = await labelled_fleet.get("gold-east")
+    async def test_a_selector_finds_changed_labels(self, labeled_fleet: FleetStore) -> None:
+        before = await labeled_fleet.get("gold-east")
         assert before is not None
 
         changed = msgspec.structs.replace(before, labels={"region": "us-west", "zone": "a"})
-        await labelled_fleet.transact(updating(changed))
+        await labeled_fleet.transact(updating(changed))
 
-        assert await select(labelled_fleet, labelled("region", Operator.IN, "us-east")) == ["east"]
-        assert await select(labelled_fleet, labelled("region", Operator.IN, "us-west")) == [
+        assert await select(labeled_fleet, labeled("region", Operator.IN, "us-east")) == ["east"]
+        assert await select(labeled_fleet, labeled("region", Operator.IN, "us-west")) == [
             "gold-east",
             "gold-west",
         ]
-        assert await select(labelled_fleet, labelled("tier", Operator.EXISTS)) == ["gold-west", "silver"]
-        assert await select(labelled_fleet, labelled("zone", Operator.EXISTS)) == ["gold-east"]
+        assert await select(labeled_fleet, labeled("tier", Operator.EXISTS)) == ["gold-west", "silver"]
+        assert await select(labeled_fleet, labeled("zone", Operator.EXISTS)) == ["gold-east"]

@@ -1,6 +1,6 @@
 """A model-based test of fleet stores: random sequences of transactions are run on a store and on a simple model.
 
-The results of all calls must be equal, also after transactions that fail. Model and store run the same work, so
+The results of all calls must be equal, even after transactions that fail. Model and store run the same work, so
 each operation is written once.
 """
 
@@ -47,7 +47,7 @@ from tests.support.fleet.store_records import (
     find,
     generation,
     history_of,
-    labelled,
+    labeled,
     longest_waits,
     microseconds,
     populations,
@@ -336,11 +336,11 @@ def requirements(draw: st.DrawFn) -> Requirement:
     key, operator = draw(st.sampled_from(KEYS)), draw(st.sampled_from(Operator))
     match operator:
         case Operator.IN | Operator.NOT_IN:
-            return labelled(key, operator, *draw(st.sets(st.sampled_from(VALUES), min_size=1)))
+            return labeled(key, operator, *draw(st.sets(st.sampled_from(VALUES), min_size=1)))
         case Operator.GREATER | Operator.LESS:
-            return labelled(key, operator, draw(st.sampled_from(("0", "7", "8", "10"))))
+            return labeled(key, operator, draw(st.sampled_from(("0", "7", "8", "10"))))
         case Operator.EXISTS | Operator.NOT_EXISTS:
-            return labelled(key, operator)
+            return labeled(key, operator)
         case _:
             assert_never(operator)
 

@@ -37,7 +37,7 @@ from tests.support.fleet.store_records import (
     incrementing,
     incrementing_version,
     inserting,
-    labelled,
+    labeled,
     longest_waits,
     populations,
     recording,
@@ -175,8 +175,8 @@ class TransactionContract(StoreSuite):
         resource = await store.get("cls-1")
         assert resource is not None
         assert (resource.version, resource.labels) == (3, {"step": "2", "only-2": ""})
-        assert await select(store, labelled("step", Operator.IN, "2")) == ["cls-1"]
-        assert await select(store, labelled("only-1", Operator.EXISTS)) == []
+        assert await select(store, labeled("step", Operator.IN, "2")) == ["cls-1"]
+        assert await select(store, labeled("only-1", Operator.EXISTS)) == []
         assert await longest_waits(store) == [LongestWait("clusters", "adapter-2", MOMENT)]
         assert await populations(store) == {("clusters", False): 1}
 
@@ -251,7 +251,7 @@ class TransactionContract(StoreSuite):
         assert await store.get("cls-1") == kept
         assert await store.get("cls-2") == gone
         assert await store.get("cls-3") is None
-        assert await select(store, labelled("region", Operator.EXISTS)) == ["cls-1", "cls-2"]
+        assert await select(store, labeled("region", Operator.EXISTS)) == ["cls-1", "cls-2"]
         assert await discarded_of(store, "cls-1") == ([discarded(1)], 1)
         assert await discarded_of(store, "cls-2") == ([discarded(1)], 1)
         assert await history_of(store, "cls-1") == ([], 0)
@@ -279,7 +279,7 @@ class TransactionContract(StoreSuite):
             await store.transact(work)
 
         assert await store.get("cls-1") == before
-        assert await select(store, labelled("step", Operator.IN, "0")) == ["cls-1"]
+        assert await select(store, labeled("step", Operator.IN, "0")) == ["cls-1"]
         assert await select(store, plural="manifests") == []
         assert await discarded_of(store, "cls-1") == ([discarded(2), discarded(1)], 2)
         assert await populations(store) == {("clusters", False): 1}
@@ -352,7 +352,7 @@ class TransactionContract(StoreSuite):
         await store.transact(inserting(again))
 
         assert await store.get("cls-1") == again
-        assert await select(store, labelled("old", Operator.EXISTS)) == []
+        assert await select(store, labeled("old", Operator.EXISTS)) == []
         assert await discarded_of(store, "cls-1") == ([], 0)
 
     async def test_a_name_can_move_to_another_resource_in_one_transaction(self, store: FleetStore) -> None:
@@ -467,7 +467,7 @@ class TransactionContract(StoreSuite):
 
         try:
             assert await store.get("cls-1") == resource
-            assert await select(store, labelled("region", Operator.IN, "us-east")) == ["cls-1"]
+            assert await select(store, labeled("region", Operator.IN, "us-east")) == ["cls-1"]
             assert await discarded_of(store, "cls-1") == ([discarded(1)], 1)
             assert await history_of(store, "cls-1") == ([generation(1)], 1)
             assert list(await backend.audit.find(AuditQuery(limit=9))) == [entry(1)]

@@ -62,7 +62,7 @@ class IdentitiesContract:
         "token",
         ["", " ", "a", "a.b.c", "..", "ops-1", "anonymous", "nobody", "\0", "é.é.é", "snt_", "{}", "a" * 100_000],
     )
-    async def test_a_text_that_was_not_issued_is_unknown(self, harness: IdentitiesHarness, token: str) -> None:
+    async def test_a_token_that_was_not_issued_is_unknown(self, harness: IdentitiesHarness, token: str) -> None:
         harness.issue(Identity("ops-1", Role.OPERATOR))
 
         assert await harness.identities.identify(token) is None

@@ -20,11 +20,11 @@ class HttpHarness(ABC):
 
     @abstractmethod
     def respond(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        """Set the next response for this path; several calls are used in turn. `header` is `X-Said`."""
+        """Set the next response for this path; several calls are used in turn. `header` is `X-Response`."""
 
     @abstractmethod
     def sent(self) -> list[tuple[str, Json, str]]:
-        """Return method, JSON body and `X-Sent` header of each request."""
+        """Return method, JSON body and `X-Request` header of each request."""
 
 
 class HttpContract:
@@ -53,9 +53,9 @@ class HttpContract:
     async def test_headers_go_out_and_come_back_in_lower_case(self, harness: HttpHarness) -> None:
         harness.respond("GET", "/zone", status=200, header="yes")
 
-        response = await harness.http.get(f"{harness.url}/zone", headers={"X-Sent": "no"})
+        response = await harness.http.get(f"{harness.url}/zone", headers={"X-Request": "no"})
 
-        assert response.headers["x-said"] == "yes"
+        assert response.headers["x-response"] == "yes"
         assert harness.sent()[0][2] == "no"
 
     @pytest.mark.parametrize("status", [302, 400, 404, 409, 500])

@@ -26,10 +26,10 @@ def test_an_id_is_a_uuid_of_version_7_with_its_time(now: datetime, random_bytes:
 
 
 @pytest.mark.parametrize("text", ["c1", "a.b", "..a", "~x_-", "x" * 128])
-def test_a_text_without_escapes_matches_the_segment_pattern(text: str) -> None:
+def test_a_string_without_escapes_matches_the_segment_pattern(text: str) -> None:
     assert re.fullmatch(segment_pattern(128), text)
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a/b", "a b", "a%2f", "é", "x" * 129])
-def test_a_text_that_needs_escapes_does_not_match(text: str) -> None:
+def test_a_string_that_needs_escapes_does_not_match(text: str) -> None:
     assert re.fullmatch(segment_pattern(128), text) is None

@@ -195,7 +195,7 @@ def test_it_equals_picking_fields_by_hand(document: dict[str, Json], requested: 
 
 
 @given(st.text(alphabet='ab.,\\" \né', max_size=16))
-def test_any_text_compiles_or_is_rejected(text: str) -> None:
+def test_any_string_compiles_or_is_rejected(text: str) -> None:
     try:
         projection = compile_fields(text)
     except FieldsError:

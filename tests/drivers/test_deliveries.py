@@ -1,4 +1,4 @@
-"""The deliveries a subscriber holds: limits, backoff, and messages that go away and come back."""
+"""The deliveries a subscriber holds: limits, backoff, and messages that are requeued and redelivered."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_a_message_is_requeued_after_max_hold_while_work_goes_on() -> None
 
 
 @simulated
-async def test_work_on_a_message_that_is_away_still_takes_its_slot() -> None:
+async def test_work_on_a_message_that_was_requeued_still_takes_its_slot() -> None:
     held = make_held(max_in_flight=1, max_hold=60 * SECOND)
     await deliver(held, FakeMessage("a"))
     await asyncio.sleep(61)

@@ -31,11 +31,11 @@ class FakeHarness(HttpHarness):
         self.http: FakeHttp = FakeHttp()
 
     def respond(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        self.http.answer(method, f"{self.url}{path}", status=status, body=body, headers={"X-Said": header})
+        self.http.answer(method, f"{self.url}{path}", status=status, body=body, headers={"X-Response": header})
 
     def sent(self) -> list[tuple[str, Json, str]]:
         return [
-            (each.method, each.json() if each.body else None, each.headers.get("X-Sent", ""))
+            (each.method, each.json() if each.body else None, each.headers.get("X-Request", ""))
             for each in self.http.requests
         ]
 
@@ -54,14 +54,16 @@ class ServerHarness(HttpHarness):
         self.dead_url = f"http://127.0.0.1:{free_port()}"
 
     def respond(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        self._responses.setdefault((method, path), []).append(ScriptedResponse(status, body, {"X-Said": header}))
+        self._responses.setdefault((method, path), []).append(
+            ScriptedResponse(status, body, {"X-Response": header})
+        )
 
     def sent(self) -> list[tuple[str, Json, str]]:
         return [
             (
                 each.method,
                 msgspec.json.decode(each.body) if each.body else None,
-                each.headers.get("X-Sent", ""),
+                each.headers.get("X-Request", ""),
             )
             for each in self.server.requests
         ]

@@ -92,18 +92,18 @@ async def check_published_events_arrive(
 
 
 @pytest.mark.parametrize("fail", [restart, disconnect])
-async def test_every_due_resource_arrives_and_none_is_claimed_that_did_not(
+async def test_every_due_resource_arrives_and_no_lost_event_is_confirmed(
     private_rabbitmq: PrivateRabbitMQ, fail: Callable[[PrivateRabbitMQ], Awaitable[None]]
 ) -> None:
     await check_published_events_arrive(private_rabbitmq, fail=fail)
 
 
-async def test_ignoring_confirms_would_be_noticed(private_rabbitmq: PrivateRabbitMQ) -> None:
+async def test_a_publisher_that_ignores_confirms_is_detected(private_rabbitmq: PrivateRabbitMQ) -> None:
     with pytest.raises(AssertionError, match="confirmed events did not arrive"):
         await check_published_events_arrive(private_rabbitmq, fail=restart, wrap=IgnoresConfirms)
 
 
-async def test_a_broker_restart_is_survived_within_a_poll(
+async def test_the_pulse_recovers_from_a_broker_restart_within_a_poll(
     private_rabbitmq: PrivateRabbitMQ, server: FleetServer, tmp_path: Path
 ) -> None:
     node = private_rabbitmq

@@ -44,7 +44,7 @@ async def fleet(
 
 
 @pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
-async def test_fifty_writers_of_one_resource_are_serialised(fleet: FleetHttp) -> None:
+async def test_fifty_writers_of_one_resource_are_serialized(fleet: FleetHttp) -> None:
     resource = await fleet.create("busy")
     sent = SentRequests(f"clusters/{resource['id']}")
 

@@ -1,4 +1,4 @@
-"""`sentinel run` and `sentinel api` as processes, with a real RabbitMQ. The tests report in place of adapters."""
+"""`sentinel run` and `sentinel api` as processes, with a real RabbitMQ. The tests send the reports of adapters."""
 
 from __future__ import annotations
 

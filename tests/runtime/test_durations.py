@@ -90,7 +90,7 @@ def test_a_rendered_duration_parses_to_the_same(duration: timedelta) -> None:
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
+def test_any_string_is_a_duration_or_a_value_error(text: str) -> None:
     try:
         parsed = durations.parse(text)
     except ValueError:

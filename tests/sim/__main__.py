@@ -1,4 +1,4 @@
-"""Simulates further seeds: `python -m tests.sim 1000:5000`, or `make sim SEEDS=1000:5000`."""
+"""Simulates more seeds: `python -m tests.sim 1000:5000`, or `make sim SEEDS=1000:5000`."""
 
 from __future__ import annotations
 

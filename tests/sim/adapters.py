@@ -1,6 +1,6 @@
 """The four simulated adapters: a chain of three, and one without dependencies.
 
-Their tasks stand for other people's code. A good task waits for its preconditions, starts work that takes a while,
+Their tasks simulate user code. A good task waits for its preconditions, starts work that takes a while,
 and finds it done at the next evaluation. A bad one is slow, fails, raises, hangs, or reports that it does not
 know.
 """

@@ -4,8 +4,8 @@ It does not use `core.fleet.aggregate` and is as simple as possible. If the two 
 a bug.
 
 The rules. `Ready`: every required adapter says Available at the resource's own generation. `Available` becomes
-True when all of them say so at one generation, whichever it is. It becomes False only when one of them revokes the
-generation for which it was True. Otherwise it keeps its value and its times. A report counts unless it says
+True when all of them say so at the same generation, current or not. It becomes False only when one of them revokes
+the generation for which it was True. Otherwise it keeps its value and its times. A report counts unless it says
 Unknown.
 """
 

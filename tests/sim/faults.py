@@ -33,7 +33,7 @@ class FaultRates:
     def __init__(self, random: Random) -> None:
         self._random = random
         self.failed = 0.0
-        """The share of messages that do not simply arrive."""
+        """The share of messages with a fault."""
         self.latency = 0.02
         """The average delay of a message, in seconds."""
         self.slow = 0.0

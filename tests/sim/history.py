@@ -27,7 +27,7 @@ from tests.sim.world import NO_FAULT, PlantedFault, World
 CONVERGENCE_TIMEOUT = timedelta(minutes=5)
 """After this time without faults every resource is ready or gone."""
 _WARM_UP = timedelta(seconds=25)
-"""How long a fleet may become ready before the faults start."""
+"""The time that a fleet has to become ready before the faults start."""
 _LONG_OUTAGE = timedelta(minutes=2)
 """Longer than an adapter retries a report, after which it nacks the message."""
 _OBSERVATION = timedelta(seconds=30)

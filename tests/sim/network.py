@@ -1,8 +1,8 @@
 """The API as a process that can be killed, and the network between it and its clients.
 
 The service is the real one on the in-memory store, without HTTP. A request may be lost before or after it took
-effect, may arrive twice or late, and dies with the process. Each client uses the API through the port that it uses
-in production, with the promises of the driver for that port.
+effect, may arrive twice or late, and is cancelled when the process is killed. Each client uses the API through the
+port that it uses in production, with the promises of the driver for that port.
 """
 
 from __future__ import annotations

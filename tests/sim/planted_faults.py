@@ -230,6 +230,6 @@ FALLING_GENERATIONS = _alter_writes(_lower_generation)
 RAISING_MAINTENANCE = PlantedFault(make_store=_RaisingStore)
 RAISING_LATE_REPORTS = _wrap_transactions(_RaisesOnLateReports)
 IGNORED_REQUESTS = _alter_reads(lambda resource: msgspec.structs.replace(resource, pulse_requested_time=None))
-"""An adapter relies on its last report although a pulse was requested after it."""
+"""An adapter reuses its last report although a pulse was requested after it."""
 IGNORED_PROGRESS = _alter_reads(lambda resource: msgspec.structs.replace(resource, last_progress_time=None))
 IGNORED_INTERRUPTIONS = _alter_reads(_without_interruptions)

@@ -168,7 +168,7 @@ class PulseChecker:
     def _confirmed(self, resource: Observation) -> None:
         now, seen = self._decided[resource.id]
         requests = self._open_requests(seen, self._last_updated(seen, now))
-        # An event answers all requests so far, also those that were not its reason.
+        # An event answers all requests so far, including those that were not its reason.
         answered = requests | {("an adapter", seen.last_progress_time or now, seen.progress_count)}
         self._last_events[resource.id] = _LastEvent(resource.generation, self._process.clock.now(), answered)
         self._check_rate(resource, now)

@@ -148,7 +148,7 @@ def test_after_the_faults_every_resource_is_reported_on(seed: int) -> None:
     run(simulate(seed))
 
 
-def test_acking_before_the_report_is_found() -> None:
+def test_the_simulation_detects_an_ack_before_the_report() -> None:
     violations = 0
     for seed in SEEDS:
         try:

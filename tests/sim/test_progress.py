@@ -170,7 +170,9 @@ CLOCKS: dict[str, Mapping[str, timedelta]] = {
 
 @pytest.mark.parametrize("tick", [timedelta(microseconds=1), 10 * SECOND], ids=["exact", "coarse"])
 @pytest.mark.parametrize("skews", CLOCKS.values(), ids=CLOCKS.keys())
-def test_a_link_costs_a_poll_with_any_adapter_clocks(skews: Mapping[str, timedelta], tick: timedelta) -> None:
+def test_each_adapter_in_a_chain_takes_one_poll_with_any_clocks(
+    skews: Mapping[str, timedelta], tick: timedelta
+) -> None:
     found = run_chain(skews=skews, tick=tick)
 
     assert all(seconds < 4 for seconds in found.seconds_to_ready), found
@@ -182,7 +184,7 @@ def test_each_completion_gets_one_event() -> None:
     assert found.reasons == [[Reason.GENERATION_CHANGED, *[Reason.ADAPTER_PROGRESSED] * 3]] * 2
 
 
-def test_without_following_progress_a_link_costs_a_max_age() -> None:
+def test_without_progress_each_adapter_in_a_chain_takes_a_max_age() -> None:
     found = run_chain(follows_progress=False)
 
     assert all(20 <= seconds < 23 for seconds in found.seconds_to_ready), found

@@ -3,7 +3,7 @@
 Whatever happens, no checker finds a violation, and after the faults every resource becomes ready and every deleted
 one is removed. Planted faults show that the checkers work: each must be found within a few seeds.
 
-`make sim SEEDS=1000:5000` simulates further seeds. Add a seed that fails to `seeds.txt`.
+`make sim SEEDS=1000:5000` simulates more seeds. Add a seed that fails to `seeds.txt`.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ class Trace:
         if not self.violated.done():
             self.violated.set_result(Violation(self._message(claim, about)))
 
-    def require(self, is_so: bool, claim: str, *details: object) -> None:
-        """Record a violation unless `is_so`."""
-        if not is_so:
+    def require(self, is_valid: bool, claim: str, *details: object) -> None:
+        """Record a violation unless `is_valid`."""
+        if not is_valid:
             self.violation(" ".join((claim, *map(str, details))))
 
     def unexpected(self, who: str, error: BaseException) -> None:

@@ -47,7 +47,7 @@ async def echo(request: Request) -> Response:
     return Response(201, msgspec.json.encode(await request.decode(Thing)))
 
 
-def taking(body: Body, *, method: Method = Method.POST) -> App:
+def echo_app(body: Body, *, method: Method = Method.POST) -> App:
     return make_app(route(echo, method=method, body=body))
 
 
@@ -252,7 +252,7 @@ async def test_no_environment_variable_makes_a_500_reveal_its_cause(monkeypatch:
 
 
 async def test_a_body_is_decoded() -> None:
-    response = await call(taking(Body(type=Thing)), "POST", "/things", headers=JSON, body=b'{"name": "a"}')
+    response = await call(echo_app(Body(type=Thing)), "POST", "/things", headers=JSON, body=b'{"name": "a"}')
 
     assert (response.status, response.json) == (201, {"name": "a"})
 
@@ -260,7 +260,7 @@ async def test_a_body_is_decoded() -> None:
 async def test_a_body_may_arrive_in_chunks() -> None:
     pieces = [b'{"na', b'me": ', b'"a"}']
 
-    assert (await call(taking(Body(type=Thing)), "POST", "/things", headers=JSON, body=pieces)).status == 201
+    assert (await call(echo_app(Body(type=Thing)), "POST", "/things", headers=JSON, body=pieces)).status == 201
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_a_body_may_arrive_in_chunks() -> None:
     ],
 )
 async def test_only_the_declared_content_type_is_accepted(content_type: str, status: int) -> None:
-    app = taking(Body(type=Thing))
+    app = echo_app(Body(type=Thing))
 
     response = await call(app, "POST", "/things", headers={"content-type": content_type}, body=b'{"name": "a"}')
 
@@ -286,7 +286,7 @@ async def test_only_the_declared_content_type_is_accepted(content_type: str, sta
 
 
 async def test_a_merge_patch_is_accepted_if_declared() -> None:
-    app = taking(Body(type=Thing, content_types=("application/json", MERGE_PATCH)), method=Method.PATCH)
+    app = echo_app(Body(type=Thing, content_types=("application/json", MERGE_PATCH)), method=Method.PATCH)
 
     response = await call(app, "PATCH", "/things", headers={"content-type": MERGE_PATCH}, body=b'{"name": "a"}')
 
@@ -295,11 +295,11 @@ async def test_a_merge_patch_is_accepted_if_declared() -> None:
 
 @pytest.mark.parametrize("headers", [{}, {**JSON, "content-encoding": "gzip"}])
 async def test_a_body_without_a_type_or_compressed_is_a_415(headers: dict[str, str]) -> None:
-    assert (await call(taking(Body(type=Thing)), "POST", "/things", headers=headers, body=b"{}")).status == 415
+    assert (await call(echo_app(Body(type=Thing)), "POST", "/things", headers=headers, body=b"{}")).status == 415
 
 
 async def test_a_body_with_a_large_content_length_is_rejected_unread() -> None:
-    app = taking(Body(type=Thing, limit=100))
+    app = echo_app(Body(type=Thing, limit=100))
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -314,7 +314,7 @@ async def test_a_body_with_a_large_content_length_is_rejected_unread() -> None:
 
 
 async def test_a_body_is_rejected_as_soon_as_it_exceeds_the_limit() -> None:
-    app = taking(Body(type=Thing, limit=100))
+    app = echo_app(Body(type=Thing, limit=100))
     asked = 0
 
     async def receive() -> Message:
@@ -336,7 +336,7 @@ async def test_a_body_of_exactly_the_limit_is_accepted() -> None:
     body = b'{"name": "a"}'.ljust(100)
     headers = {**JSON, "content-length": "100"}
 
-    response = await call(taking(Body(type=Thing, limit=100)), "POST", "/things", headers=headers, body=body)
+    response = await call(echo_app(Body(type=Thing, limit=100)), "POST", "/things", headers=headers, body=body)
 
     assert response.status == 201
 
@@ -345,7 +345,7 @@ async def test_a_body_of_exactly_the_limit_is_accepted() -> None:
     "body", [b"", b"{", b"[" * 10_000, b'"\xff"', b'{"name": 99999999999999999999999}', b'{"name":"a","name":"b"}']
 )
 async def test_a_malicious_body_is_a_400_with_its_errors(body: bytes) -> None:
-    response = await call(taking(Body(type=Thing)), "POST", "/things", headers=JSON, body=body)
+    response = await call(echo_app(Body(type=Thing)), "POST", "/things", headers=JSON, body=body)
 
     assert response.status == 400
     assert response.json["errors"]
@@ -363,7 +363,7 @@ async def test_an_absent_optional_body_is_read_as_an_empty_object() -> None:
 async def test_a_client_that_disconnects_early_gets_no_response() -> None:
     headers = {**JSON, "content-length": "50"}
 
-    response = await call(taking(Body(type=Thing)), "POST", "/things", headers=headers, body=[])
+    response = await call(echo_app(Body(type=Thing)), "POST", "/things", headers=headers, body=[])
 
     assert response.status == 0
 

@@ -1,4 +1,4 @@
-"""Bodies other than small JSON: text, bytes, forms, and JSON that contains a long text."""
+"""Bodies other than small JSON: text, bytes, forms, and JSON that contains a long string."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Login(msgspec.Struct, frozen=True):
 
 
 def text_of(size: int) -> str:
-    """Return a text of this many bytes in UTF-8, with quotes, line ends and braces like a configuration."""
+    """Return a string of this many bytes in UTF-8, with quotes, line ends and braces like a configuration."""
     encoded = (BLOCK * (size // len(BLOCK) + 1)).encode()[: size - 2].decode(errors="ignore")
     return encoded + "\n" * (size - len(encoded.encode()))
 
@@ -61,7 +61,7 @@ def body_app(body: AnyBody) -> App:
 
 
 @pytest.mark.parametrize("content_type", [KDL, "text/plain", "text/plain; charset=utf-8", "Text/Plain"])
-async def test_a_text_is_accepted_unchanged(content_type: str) -> None:
+async def test_a_text_body_is_accepted_unchanged(content_type: str) -> None:
     response = await call(
         text_app(), "POST", "/things", headers={"content-type": content_type}, body=BLOCK.encode()
     )
@@ -70,7 +70,7 @@ async def test_a_text_is_accepted_unchanged(content_type: str) -> None:
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/html", "text/plain; charset=latin-1", ""])
-async def test_a_text_of_another_type_or_charset_is_a_415(content_type: str) -> None:
+async def test_a_text_body_of_another_type_or_charset_is_a_415(content_type: str) -> None:
     response = await call(text_app(), "POST", "/things", headers={"content-type": content_type}, body=b"a")
 
     assert (response.status, response.headers["accept"]) == (415, f"{KDL}, text/plain")
@@ -92,7 +92,7 @@ async def test_invalid_text_is_a_400_with_its_position(body: bytes, message: str
     assert (error["message"], (error["line"], error["column"])) == (message, place)
 
 
-async def test_a_text_may_be_optional() -> None:
+async def test_a_text_body_may_be_optional() -> None:
     required = await call(text_app(), "POST", "/things")
     optional = await call(text_app(is_required=False), "POST", "/things")
 
@@ -100,7 +100,7 @@ async def test_a_text_may_be_optional() -> None:
     assert (optional.status, optional.body) == (200, b"")
 
 
-async def test_a_text_is_accepted_up_to_its_limit() -> None:
+async def test_a_text_body_is_accepted_up_to_its_limit() -> None:
     text = text_of(2 * MIB).encode()
     app, headers = text_app(), {"content-type": KDL}
 
@@ -111,7 +111,7 @@ async def test_a_text_is_accepted_up_to_its_limit() -> None:
     assert (more.status, more.json["code"]) == (413, "HYPERFLEET-LMT-002")
 
 
-async def test_json_may_contain_a_text_of_two_mebibytes() -> None:
+async def test_json_may_contain_a_string_of_two_mebibytes() -> None:
     text = text_of(2 * MIB)
     body, headers = json.dumps({"content": text}).encode(), {"content-type": "application/json"}
 

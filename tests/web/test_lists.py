@@ -89,5 +89,5 @@ def test_invalid_cursors_are_a_400_that_names_after(text: str) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_400(text: str) -> None:
+def test_any_other_string_is_a_400(text: str) -> None:
     assert rejection(text).status == 400

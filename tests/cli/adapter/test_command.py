@@ -85,7 +85,7 @@ PLAIN_VARIABLES = {
     "USE_SECRET": "disabled",
     "MAX_TOKEN": "1000000",
     "SHORT_TOKEN": "true",
-    "PWD": "/home/somebody",
+    "PWD": "/home/alice",
     "OLDPWD": "/home/nobody",
 }
 
@@ -188,7 +188,7 @@ class TestProblems:
             ("idle", "got an adapter without any"),
         ],
     )
-    def test_an_object_that_is_no_adapter_exits_2(self, project: Path, attribute: str, reason: str) -> None:
+    def test_an_object_that_is_not_an_adapter_exits_2(self, project: Path, attribute: str, reason: str) -> None:
         result = run("--config", with_adapter(project, attribute), environ=BROKER)
 
         assert result.return_value == 2
@@ -203,7 +203,7 @@ class TestProblems:
         assert result.stderr.strip().endswith("(environment SENTINEL_TASK)")
 
     @pytest.mark.parametrize("task", ["dns", "a.b", "a:b:c", "a b:c", ":dns", "a:", "1a:b"])
-    def test_a_task_without_module_and_name_is_refused(self, tmp_path: Path, task: str) -> None:
+    def test_a_task_without_a_module_or_a_name_is_refused(self, tmp_path: Path, task: str) -> None:
         file = tmp_path / "adapter.yaml"
         file.write_text(CONFIG.format(task=f'"{task}"'))
 

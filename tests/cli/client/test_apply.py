@@ -273,7 +273,7 @@ async def test_with_json_output_a_refusal_still_prints_what_was_written(fleet: S
     assert err.rstrip().endswith("(1 of 2 not applied)")
 
 
-async def test_changing_a_paused_resource_warns_that_no_event_goes_out(fleet: ServedFleet, file: Path) -> None:
+async def test_changing_a_paused_resource_warns_that_no_event_is_sent(fleet: ServedFleet, file: Path) -> None:
     await fleet.create(name="one", id="c1")
     await fleet.call("POST", "clusters/c1/pause")
 

@@ -31,7 +31,7 @@ async def test_json_output_of_a_list_is_its_first_page(fleet: ServedFleet) -> No
     assert decoded(out)["next"]
 
 
-async def test_all_prints_every_page_as_one_body(fleet: ServedFleet) -> None:
+async def test_all_prints_all_pages_as_one_body(fleet: ServedFleet) -> None:
     for number in range(101):
         await fleet.create("manifests", f"m{number}", id=f"m{number}")
 

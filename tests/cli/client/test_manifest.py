@@ -1,4 +1,4 @@
-"""Validation manifests: YAML 1.2, JSON, lists, and errors with their position."""
+"""Manifests of `sentinel apply`: YAML 1.2, JSON, lists, and errors with their position."""
 
 from __future__ import annotations
 

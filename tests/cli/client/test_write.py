@@ -181,7 +181,7 @@ async def test_a_token_without_permission_is_refused() -> None:
     ("command", "arguments"),
     [(patch, ("clusters", "c1", "--spec", '{"a": 2}')), (delete, ("clusters", "c1"))],
 )
-async def test_changing_a_paused_resource_warns_that_no_event_goes_out(
+async def test_changing_a_paused_resource_warns_that_no_event_is_sent(
     fleet: ServedFleet, command: Command, arguments: tuple[str, ...]
 ) -> None:
     await fleet.create(id="c1")

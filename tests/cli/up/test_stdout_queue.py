@@ -43,7 +43,7 @@ def pipe() -> Iterator[Pipe]:
     pipe.close()
 
 
-def test_texts_are_written_in_order(pipe: Pipe) -> None:
+def test_output_is_written_in_order(pipe: Pipe) -> None:
     queue = StdoutQueue(pipe.writing)
 
     for number in range(100):

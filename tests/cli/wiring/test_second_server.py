@@ -43,7 +43,8 @@ TIMEOUT = 30
 NOTE = {"name": "one", "text": "remember"}
 
 Build = Callable[[SqlDatabase, ServiceContext], Sequence[BuiltComponent]]
-Scenario = Callable[[aiohttp.ClientSession], Coroutine[Any, Any, None]]
+Configure = Callable[[str, Path], ServerSettings]
+ClientTest = Callable[[aiohttp.ClientSession], Coroutine[Any, Any, None]]
 
 
 def notes_only(database: SqlDatabase, context: ServiceContext) -> Sequence[BuiltComponent]:
@@ -73,8 +74,8 @@ def built(settings: ServerSettings, build: Build, context: ServiceContext) -> Bu
     )
 
 
-def run_server(scenario: Scenario, settings: ServerSettings, build: Build = notes_only) -> None:
-    """Run the server as a command does, until the scenario has ended."""
+def run_server(test: ClientTest, settings: ServerSettings, build: Build) -> None:
+    """Run the server as a command does, until the test has ended."""
     stopping = Stopping()
     failures: list[BaseException] = []
 
@@ -87,7 +88,7 @@ def run_server(scenario: Scenario, settings: ServerSettings, build: Build = note
                     asyncio.timeout(TIMEOUT),
                     aiohttp.ClientSession(f"http://{server.listener.address}") as session,
                 ):
-                    await scenario(session)
+                    await test(session)
             except BaseException as error:
                 failures.append(error)
                 raise
@@ -104,8 +105,29 @@ def run_server(scenario: Scenario, settings: ServerSettings, build: Build = note
     assert code == 0
 
 
-def insecure(url: str) -> ServerSettings:
+def insecure(url: str, directory: Path) -> ServerSettings:
     return ServerSettings(database_url=Secret(url), insecure=True)
+
+
+def with_tokens(url: str, directory: Path) -> ServerSettings:
+    digest = hashlib.sha256(b"writer-token").hexdigest()
+    tokens = directory / "tokens.yaml"
+    tokens.write_text(f"tokens:\n  - {{name: writer, role: operator, sha256: {digest}}}\n")
+    return ServerSettings(database_url=Secret(url), tokens_file=tokens)
+
+
+def on_server(
+    build: Build = notes_only, configure: Configure = insecure
+) -> Callable[[ClientTest], Callable[[str, Path], None]]:
+    """Decorate a test: it gets a client of the server, on the event loop of the service."""
+
+    def decorate(test: ClientTest) -> Callable[[str, Path], None]:
+        def on_its_loop(url: str, tmp_path: Path) -> None:
+            run_server(test, configure(url, tmp_path), build)
+
+        return on_its_loop
+
+    return decorate
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -116,73 +138,60 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found
 
 
-def test_a_second_component_is_routes_a_service_and_a_table(url: str) -> None:
-    async def scenario(client: aiohttp.ClientSession) -> None:
-        key = {"Idempotency-Key": "k"}
-        written = await client.post("/api/v1/notes", json=NOTE, headers=key)
-        repeated = await client.post("/api/v1/notes", json=NOTE, headers=key)
-        reused = await client.post("/api/v1/notes", json={**NOTE, "text": "x"}, headers=key)
-        taken = await client.post("/api/v1/notes", json=NOTE)
-        found = await client.get("/api/v1/notes/one")
-        missing = await client.get("/api/v1/notes/two")
+@on_server()
+async def test_a_second_component_is_routes_a_service_and_a_table(client: aiohttp.ClientSession) -> None:
+    key = {"Idempotency-Key": "k"}
+    written = await client.post("/api/v1/notes", json=NOTE, headers=key)
+    repeated = await client.post("/api/v1/notes", json=NOTE, headers=key)
+    reused = await client.post("/api/v1/notes", json={**NOTE, "text": "x"}, headers=key)
+    taken = await client.post("/api/v1/notes", json=NOTE)
+    found = await client.get("/api/v1/notes/one")
+    missing = await client.get("/api/v1/notes/two")
 
-        assert [each.status for each in (written, repeated, reused, taken)] == [201, 201, 422, 409]
-        assert await found.json() == await repeated.json() == NOTE
-        assert missing.status == 404
-        (entry,) = (await _json(client, "/api/v1/audit"))["items"]
-        assert (entry["actor"], entry["action"], entry["kind"]) == ("anonymous", "create", "note")
-        assert (entry["resource_id"], entry["role"], entry["address"]) == ("one", "admin", "127.0.0.1")
-
-    run_server(scenario, insecure(url))
+    assert [each.status for each in (written, repeated, reused, taken)] == [201, 201, 422, 409]
+    assert await found.json() == await repeated.json() == NOTE
+    assert missing.status == 404
+    (entry,) = (await _json(client, "/api/v1/audit"))["items"]
+    assert (entry["actor"], entry["action"], entry["kind"]) == ("anonymous", "create", "note")
+    assert (entry["resource_id"], entry["role"], entry["address"]) == ("one", "admin", "127.0.0.1")
 
 
-def test_its_permissions_apply_to_tokens_of_every_source(tmp_path: Path) -> None:
-    digest = hashlib.sha256(b"writer-token").hexdigest()
-    tokens = tmp_path / "tokens.yaml"
-    tokens.write_text(f"tokens:\n  - {{name: writer, role: operator, sha256: {digest}}}\n")
-    url = Secret(f"sqlite:///{tmp_path}/notes.db")
+@on_server(configure=with_tokens)
+async def test_its_permissions_apply_to_tokens_of_every_source(client: aiohttp.ClientSession) -> None:
+    guest = {"Authorization": "Bearer guest-token"}
+    writer = {"Authorization": "Bearer writer-token"}
+    forbidden = await client.post("/api/v1/notes", json=NOTE, headers=guest)
+    written = await client.post("/api/v1/notes", json=NOTE, headers=writer)
+    found = await client.get("/api/v1/notes/one", headers=guest)
+    audit = await client.get("/api/v1/audit", headers=writer)
 
-    async def scenario(client: aiohttp.ClientSession) -> None:
-        guest = {"Authorization": "Bearer guest-token"}
-        writer = {"Authorization": "Bearer writer-token"}
-        forbidden = await client.post("/api/v1/notes", json=NOTE, headers=guest)
-        written = await client.post("/api/v1/notes", json=NOTE, headers=writer)
-        found = await client.get("/api/v1/notes/one", headers=guest)
-        audit = await client.get("/api/v1/audit", headers=writer)
-
-        assert [each.status for each in (forbidden, written, found, audit)] == [403, 201, 200, 403]
-        assert (await forbidden.json())["detail"] == "the role viewer of guest may not write"
-        assert (await client.get("/api/v1/notes/one")).status == 401
-
-    run_server(scenario, ServerSettings(database_url=url, tokens_file=tokens))
+    assert [each.status for each in (forbidden, written, found, audit)] == [403, 201, 200, 403]
+    assert (await forbidden.json())["detail"] == "the role viewer of guest may not write"
+    assert (await client.get("/api/v1/notes/one")).status == 401
 
 
-def test_it_has_a_document_metrics_and_probes(tmp_path: Path) -> None:
-    async def scenario(client: aiohttp.ClientSession) -> None:
-        document = await _json(client, "/openapi.json")
-        ready = await _json(client, "/readyz")
-        metrics = await (await client.get("/metrics")).text()
+@on_server()
+async def test_it_has_a_document_metrics_and_probes(client: aiohttp.ClientSession) -> None:
+    document = await _json(client, "/openapi.json")
+    ready = await _json(client, "/readyz")
+    metrics = await (await client.get("/metrics")).text()
 
-        assert sorted(document["paths"]) == ["/api/v1/audit", "/api/v1/notes", "/api/v1/notes/{name}"]
-        assert document["paths"]["/api/v1/notes"]["post"]["x-roles"] == ["operator"]
-        assert ready["checks"]["notes.database"]["status"] == "ok"
-        assert 'notes_http_requests_total{method="GET",route="/openapi.json",status="200"} 1.0' in metrics
-
-    run_server(scenario, insecure(f"sqlite:///{tmp_path}/notes.db"))
+    assert sorted(document["paths"]) == ["/api/v1/audit", "/api/v1/notes", "/api/v1/notes/{name}"]
+    assert document["paths"]["/api/v1/notes"]["post"]["x-roles"] == ["operator"]
+    assert ready["checks"]["notes.database"]["status"] == "ok"
+    assert 'notes_http_requests_total{method="GET",route="/openapi.json",status="200"} 1.0' in metrics
 
 
-def test_two_components_share_listener_database_audit_and_document(url: str) -> None:
-    async def scenario(client: aiohttp.ClientSession) -> None:
-        note = await client.post("/api/v1/notes", json=NOTE)
-        cluster = await client.post("/api/hyperfleet/v1/clusters", json={"name": "one"})
-        document = await _json(client, "/openapi.json")
-        audit = await _json(client, "/api/v1/audit")
+@on_server(notes_and_fleet)
+async def test_two_components_share_listener_database_audit_and_document(client: aiohttp.ClientSession) -> None:
+    note = await client.post("/api/v1/notes", json=NOTE)
+    cluster = await client.post("/api/hyperfleet/v1/clusters", json={"name": "one"})
+    document = await _json(client, "/openapi.json")
+    audit = await _json(client, "/api/v1/audit")
 
-        assert (note.status, cluster.status) == (201, 201)
-        assert {"/api/v1/notes", "/api/hyperfleet/v1/clusters", "/api/v1/audit"} <= document["paths"].keys()
-        assert [entry["kind"] for entry in audit["items"]] == ["Cluster", "note"]
-
-    run_server(scenario, insecure(url), notes_and_fleet)
+    assert (note.status, cluster.status) == (201, 201)
+    assert {"/api/v1/notes", "/api/hyperfleet/v1/clusters", "/api/v1/audit"} <= document["paths"].keys()
+    assert [entry["kind"] for entry in audit["items"]] == ["Cluster", "note"]
 
 
 def test_two_components_with_the_same_routes_are_rejected(tmp_path: Path) -> None:
@@ -196,7 +205,7 @@ def test_two_components_with_the_same_routes_are_rejected(tmp_path: Path) -> Non
         return [notes, msgspec.structs.replace(notes, web=other)]
 
     with pytest.raises(BadRoutes, match="POST /api/v1/notes: declared twice"):
-        built(insecure(f"sqlite:///{tmp_path}/notes.db"), twice, context)
+        built(insecure(f"sqlite:///{tmp_path}/notes.db", tmp_path), twice, context)
 
 
 def test_the_component_is_small_and_independent_of_the_fleet() -> None:

@@ -56,7 +56,7 @@ def test_the_data_may_have_the_href_and_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", ["../../admin?x=", "a b", "a\r\nEvil: 1", "é", "a#b", "..", "x" * 200])
-def test_a_kind_that_is_no_url_segment_is_dropped(kind: str) -> None:
+def test_a_kind_that_is_not_a_url_segment_is_dropped(kind: str) -> None:
     assert read({"id": "c1", "kind": kind}, type="other.event").ref == ResourceRef("c1")
 
 
@@ -66,7 +66,7 @@ def test_in_structured_mode_the_data_is_a_member_of_the_body() -> None:
     assert target.ref.id == "c1"
 
 
-def test_a_structured_event_is_recognised_without_its_content_type() -> None:
+def test_a_structured_event_is_recognized_without_its_content_type() -> None:
     target = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type="")
 
     assert target.ref.id == "c1"

@@ -133,7 +133,7 @@ def test_a_result_that_is_not_an_outcome_is_broken(result: object) -> None:
     ("result", "field"),
     [(Done(message=5), "message"), (Failed(reason=ValueError("x")), "reason")],  # type: ignore[arg-type]
 )
-def test_a_text_that_is_not_a_string_is_broken(result: Outcome, field: str) -> None:
+def test_a_message_or_reason_that_is_not_a_string_is_broken(result: Outcome, field: str) -> None:
     checked = task.check_outcome(result, is_deleting=False)
 
     assert checked.kind is OutcomeKind.BROKEN
@@ -200,7 +200,7 @@ class BrokenText(str):
         raise RuntimeError("no")
 
 
-def test_texts_of_a_subclass_of_str_become_plain_strings() -> None:
+def test_subclasses_of_str_become_plain_strings() -> None:
     checked = task.check_outcome(Done(BrokenText("all is well"), reason=BrokenText("Fine")), is_deleting=False)
 
     report = task.report(checked, adapter="dns", generation=1, is_deleting=False, at=NOW)

@@ -219,7 +219,7 @@ def test_available_follows_its_oldest_report(ready_cluster: OneResource) -> None
     assert ready_cluster.available.last_transition_time == minute(1)
 
 
-def test_a_sticky_available_keeps_everything(ready_cluster: OneResource) -> None:
+def test_available_keeps_its_times_while_it_stays_true(ready_cluster: OneResource) -> None:
     ready_cluster.patch(at=3)
 
     ready_cluster.report("dns", TRUE, at=4)

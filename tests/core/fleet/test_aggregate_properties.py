@@ -85,9 +85,9 @@ def agreement(at: int, is_finalized: bool) -> list[Step]:
 
 
 def histories(*steps: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
-    """Histories of these steps, sometimes with agreement of all adapters. A step that is named twice is likelier.
+    """Histories of these steps, sometimes with agreement of all adapters. A step named twice is more likely.
 
-    Random reports hardly ever agree, so no resource would become available. `sampled_from` is used because
+    Random reports almost never agree, so no resource would become available. `sampled_from` is used because
     `one_of` drops a strategy that it gets twice.
     """
     alone = st.sampled_from(steps).flatmap(lambda kind: kind.map(lambda step: [step]))
@@ -96,11 +96,11 @@ def histories(*steps: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
     return st.lists(groups, max_size=15).map(lambda drawn: [step for group in drawn for step in group])
 
 
-lives = histories(reported, reported, reported, patched)
+changes = histories(reported, reported, reported, patched)
 any_steps = histories(reported, reported, reported, reported, patched, deleted, required)
 
 
-def live(steps: Sequence[Step]) -> Iterator[tuple[OneResource, ResourceStatus, Step]]:
+def replay(steps: Sequence[Step]) -> Iterator[tuple[OneResource, ResourceStatus, Step]]:
     """Yield the resource after each step, its status before, and the step."""
     resource = OneResource(*ADAPTERS)
     for step in steps:
@@ -128,7 +128,7 @@ FAILED_LATE = [
 @given(any_steps)
 @example(FAILED_LATE)
 def test_aggregating_again_changes_nothing(steps: list[Step]) -> None:
-    for resource, _, _ in live(steps):
+    for resource, _, _ in replay(steps):
         status, waiting = resource.status, resource.waiting
 
         resource.refresh()
@@ -139,20 +139,20 @@ def test_aggregating_again_changes_nothing(steps: list[Step]) -> None:
 
 @given(any_steps)
 def test_every_time_comes_from_the_inputs(steps: list[Step]) -> None:
-    brought = {minute(0)}
-    for resource, _, _ in live(steps):
-        brought.add(resource.updated_time)
-        brought.update(status.last_report_time for status in resource.statuses.values())
+    inputs = {minute(0)}
+    for resource, _, _ in replay(steps):
+        inputs.add(resource.updated_time)
+        inputs.update(status.last_report_time for status in resource.statuses.values())
 
-        assert times(resource.status.conditions) <= brought
-        assert {resource.status.last_updated_time, resource.status.last_transition_time} <= brought
-        assert {resource.status.last_progress_time} <= brought | {UNSET}
-        assert set(resource.waiting.values()) <= brought
+        assert times(resource.status.conditions) <= inputs
+        assert {resource.status.last_updated_time, resource.status.last_transition_time} <= inputs
+        assert {resource.status.last_progress_time} <= inputs | {UNSET}
+        assert set(resource.waiting.values()) <= inputs
 
 
 @given(any_steps)
 def test_a_transition_time_changes_only_with_the_status(steps: list[Step]) -> None:
-    for resource, before, _ in live(steps):
+    for resource, before, _ in replay(steps):
         for old in before.conditions[:2]:
             new = resource.condition(old.type)
             if new.status is old.status:
@@ -164,7 +164,7 @@ def test_a_transition_time_changes_only_with_the_status(steps: list[Step]) -> No
 
 @given(any_steps)
 def test_the_flat_fields_match_ready(steps: list[Step]) -> None:
-    for resource, _, _ in live(steps):
+    for resource, _, _ in replay(steps):
         status, ready = resource.status, resource.ready
 
         assert (status.phase is Phase.READY) is ready.is_true
@@ -176,7 +176,7 @@ def test_the_flat_fields_match_ready(steps: list[Step]) -> None:
 
 @given(any_steps)
 def test_a_ready_resource_is_available_at_its_generation(steps: list[Step]) -> None:
-    for resource, _, _ in live(steps):
+    for resource, _, _ in replay(steps):
         if resource.ready.is_true and not resource.is_deleting:
             assert resource.available.is_true
             assert resource.available.observed_generation == resource.generation
@@ -185,7 +185,7 @@ def test_a_ready_resource_is_available_at_its_generation(steps: list[Step]) -> N
 
 @given(any_steps)
 def test_adapters_are_waited_for_only_while_not_ready(steps: list[Step]) -> None:
-    for resource, _, _ in live(steps):
+    for resource, _, _ in replay(steps):
         assert set(resource.waiting) <= set(resource.required)
         if resource.ready.is_true:
             assert resource.waiting == {}
@@ -197,15 +197,15 @@ def test_adapters_are_waited_for_only_while_not_ready(steps: list[Step]) -> None
 def test_a_deleted_resource_is_finalized_once_it_is_ready(
     steps: list[Step],
 ) -> None:
-    for resource, _, _ in live(steps):
+    for resource, _, _ in replay(steps):
         is_released = resource.ready.is_true or (not resource.required and not resource.children)
 
         assert aggregate.is_finalized(resource.situation) is (resource.is_deleting and is_released)
 
 
-@given(lives)
+@given(changes)
 def test_available_ends_only_with_a_failure_at_its_generation(steps: list[Step]) -> None:
-    for resource, before, step in live(steps):
+    for resource, before, step in replay(steps):
         old = before.condition("Available")
         assert old is not None
         if old.is_true and not resource.available.is_true:
@@ -217,9 +217,9 @@ def test_available_ends_only_with_a_failure_at_its_generation(steps: list[Step])
             assert resource.available.last_transition_time == failure.last_report_time
 
 
-@given(lives)
+@given(changes)
 def test_available_begins_only_when_all_are_at_one_generation(steps: list[Step]) -> None:
-    for resource, before, _ in live(steps):
+    for resource, before, _ in replay(steps):
         old = before.condition("Available")
         assert old is not None
         if resource.available.is_true and (
@@ -230,16 +230,16 @@ def test_available_begins_only_when_all_are_at_one_generation(steps: list[Step])
             assert {each.status_of("Available") for each in statuses} == {TRUE}
 
 
-@given(lives)
+@given(changes)
 def test_an_unknown_never_changes_the_status(steps: list[Step]) -> None:
-    for resource, before, step in live(steps):
+    for resource, before, step in replay(steps):
         if isinstance(step, Reported) and step.available is UNKNOWN:
             assert resource.status == before
 
 
 @given(any_steps)
 def test_public_names_change_nothing_else(steps: list[Step]) -> None:
-    for resource, before, _ in live(steps):
+    for resource, before, _ in replay(steps):
         public = aggregate.aggregate(resource.situation, previous=before, public_names=True)
         plain = aggregate.aggregate(resource.situation, previous=before)
 
@@ -276,29 +276,29 @@ def in_two_orders(
     return after(resource, all_reports), after(resource, [all_reports[index] for index in order])
 
 
-def lived(steps: Sequence[Step]) -> OneResource:
+def final_resource(steps: Sequence[Step]) -> OneResource:
     resource = OneResource(*ADAPTERS)
     for step in steps:
         step(resource)
     return resource
 
 
-@given(lives, report_sets(), orders)
+@given(changes, report_sets(), orders)
 def test_after_a_change_the_order_of_reports_does_not_matter(
     steps: list[Step], all_reports: tuple[Report, ...], order: list[int]
 ) -> None:
-    resource = lived([*steps, Patched(21)])
+    resource = final_resource([*steps, Patched(21)])
 
     one, other = in_two_orders(resource, all_reports, order)
 
     assert other.status == one.status
 
 
-@given(lives, report_sets(is_finalized=True), orders)
+@given(changes, report_sets(is_finalized=True), orders)
 def test_after_a_deletion_the_order_of_reports_does_not_matter(
     steps: list[Step], all_reports: tuple[Report, ...], order: list[int]
 ) -> None:
-    resource = lived([*steps, Deleted(21, 0)])
+    resource = final_resource([*steps, Deleted(21, 0)])
 
     one, other = in_two_orders(resource, all_reports, order)
 

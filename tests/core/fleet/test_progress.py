@@ -28,7 +28,7 @@ def progress_of(status: ResourceStatus) -> tuple[object, object]:
     return status.last_progress_time, status.progress_count
 
 
-def test_there_is_none_until_an_adapter_becomes_available() -> None:
+def test_there_is_no_progress_until_an_adapter_becomes_available() -> None:
     cluster = OneResource("dns", "validation")
 
     cluster.report("dns", UNKNOWN, at=1)
@@ -38,7 +38,7 @@ def test_there_is_none_until_an_adapter_becomes_available() -> None:
     assert b"progress" not in msgspec.json.encode(cluster.status)
 
 
-def test_it_is_the_latest_time_an_adapter_became_available() -> None:
+def test_progress_is_the_latest_time_an_adapter_became_available() -> None:
     cluster = OneResource("dns", "validation")
 
     cluster.report("validation", TRUE, at=1)
@@ -49,7 +49,7 @@ def test_it_is_the_latest_time_an_adapter_became_available() -> None:
     assert progress_of(cluster.status) == (minute(2), 2)
 
 
-def test_a_repeated_or_withdrawn_condition_is_no_progress() -> None:
+def test_a_repeated_or_withdrawn_condition_is_not_progress() -> None:
     cluster = OneResource("dns")
     cluster.report("dns", TRUE, at=1)
 
@@ -77,7 +77,7 @@ def test_a_new_spec_needs_new_progress_of_every_adapter() -> None:
     assert by_the_report == progress_of(cluster.status) == (minute(3), 2)
 
 
-def test_an_older_generation_is_no_progress() -> None:
+def test_an_older_generation_is_not_progress() -> None:
     cluster = OneResource("dns")
     cluster.patch(at=1)
 
@@ -134,7 +134,7 @@ reported = st.tuples(
 
 
 @given(st.lists(reported | st.none(), max_size=20))
-def test_it_changes_exactly_with_progress_and_never_decreases(
+def test_the_progress_time_changes_only_with_progress_and_never_decreases(
     steps: list[tuple[str, documents.ConditionStatus, int] | None],
 ) -> None:
     """A step is a report, or None for a change of the spec. Times are in any order."""

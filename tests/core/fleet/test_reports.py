@@ -56,7 +56,7 @@ def test_names_of_existing_adapters_are_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", " ", "a b", "a/b", "a\n", "dns\x00", "-dns", "dns-", ".", "..", "é", "x" * 64, "a%2Fb"]
 )
-def test_a_name_that_is_no_safe_segment_is_rejected(name: str) -> None:
+def test_a_name_that_is_not_a_safe_segment_is_rejected(name: str) -> None:
     assert fields(admit(report_of(name, at=60))) == ["adapter"]
 
 
@@ -123,7 +123,7 @@ def test_types_differ_in_case() -> None:
         ("message", reports.MAX_MESSAGE_LENGTH),
     ],
 )
-def test_a_text_is_accepted_up_to_its_limit(field: str, limit: int) -> None:
+def test_a_string_is_accepted_up_to_its_limit(field: str, limit: int) -> None:
     extra = ReportedCondition("Extra", TRUE)
 
     at_the_limit = admit(with_conditions(msgspec.structs.replace(extra, **{field: "x" * limit})))

@@ -216,7 +216,7 @@ def test_without_a_ready_condition_the_flat_time_counts() -> None:
 
 
 def test_blocking_adapters_are_found_from_the_document() -> None:
-    def in_the_way(state: ResourceState) -> list[str]:
+    def blocking(state: ResourceState) -> list[str]:
         document = state.document
         return why.blocking_adapters(document.status, generation=document.generation, required=REQUIRED)
 
@@ -226,10 +226,10 @@ def test_blocking_adapters_are_found_from_the_document() -> None:
     changed = lifecycle.change(ready, RULES, labels={"a": "b"}, spec=msgspec.Raw(b"{}"), actor="me", now=after(2))
     assert changed is not None
 
-    assert [in_the_way(state) for state in (new, blocked, ready, changed)] == [
+    assert [blocking(state) for state in (new, blocked, ready, changed)] == [
         ["dns", "validation"],
         ["dns"],
         [],
         ["dns", "validation"],
     ]
-    assert all(in_the_way(state) == list(state.waiting) for state in (new, blocked, ready, changed))
+    assert all(blocking(state) == list(state.waiting) for state in (new, blocked, ready, changed))

@@ -80,7 +80,7 @@ def test_a_template_that_calls_itself_without_end_is_stopped(source: str) -> Non
         "{{println .text .text .text .text .text .text .text .text .text .text .text .text}}",
     ],
 )
-def test_a_text_that_grows_without_end_is_stopped(source: str) -> None:
+def test_output_that_grows_without_end_is_stopped(source: str) -> None:
     assert f"stopped: the text grew beyond {MAX_TEXT_LENGTH} characters (line 1, column" in failure(source, WIDE)
 
 
@@ -157,7 +157,7 @@ bounded = settings(
 
 @bounded
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text().map("{{{}}}".format) | st.text())
-def test_every_text_compiles_or_reports_a_position(source: str) -> None:
+def test_every_string_compiles_or_reports_a_position(source: str) -> None:
     try:
         Template(source)
     except TemplateError as error:

@@ -1,4 +1,4 @@
-"""Values as Go prints them. The expected texts were printed by Go."""
+"""Values as Go prints them. The expected output was printed by Go."""
 
 from __future__ import annotations
 

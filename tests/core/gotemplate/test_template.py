@@ -159,7 +159,7 @@ def test_integers_beyond_int64_are_floats() -> None:
     assert text == "9.223372036854776e+18 float64 +Inf     +Inf| Inf"
 
 
-def test_the_two_halves_of_a_split_character_join_again() -> None:
+def test_the_two_halves_of_a_split_character_are_joined() -> None:
     assert render('{{slice "é" 0 1}}{{slice "é" 1}}') == "é"
     assert render('{{slice "é" 0 1}}|{{slice "日" 1}}') == "\ufffd|\ufffd\ufffd"
 

@@ -54,7 +54,7 @@ PRODUCTION = equality("environment", "production")
 
 words = st.text(min_size=1, max_size=8)
 free_selectors = st.builds(Selector, st.lists(st.builds(equality, words, words), max_size=4).map(tuple))
-"""Equalities of `resource_selector`, whose keys and values need not be valid in Kubernetes."""
+"""Equalities of `resource_selector`, whose keys and values may be invalid in Kubernetes."""
 
 
 def written(requirement: Requirement, blank: str) -> str:
@@ -214,7 +214,7 @@ class TestErrors:
         assert len(str(caught.value)) < 600
 
     @given(st.text(alphabet="ab/in ot=!(),<>1-é\0\n", max_size=24))
-    def test_any_text_is_a_selector_or_an_error_within_it(self, text: str) -> None:
+    def test_any_string_is_a_selector_or_an_error_with_a_position(self, text: str) -> None:
         try:
             parse(text)
         except SelectorError as error:
@@ -305,7 +305,7 @@ class TestMatching:
     def test_every_evaluation_agrees_with_the_model(
         self, selector: Selector, own: dict[str, str], data: st.DataObject
     ) -> None:
-        # Random labels hardly ever match a selector.
+        # Random labels almost never match a selector.
         for requirement in selector.requirements:
             if data.draw(st.booleans()):
                 own[requirement.key] = data.draw(st.one_of(st.sampled_from(requirement.values or ("",)), integers))

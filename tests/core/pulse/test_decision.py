@@ -138,7 +138,7 @@ def test_a_future_time_seen_for_the_first_time_counts_as_just_now() -> None:
     assert decision.next_event_time == NOW + 10 * SECOND
 
 
-def test_a_max_age_beyond_year_9999_is_never_due() -> None:
+def test_a_max_age_that_ends_after_year_9999_is_never_due() -> None:
     policy = Policy(timedelta.max, timedelta.max)
 
     assert not decide(resource(), policy, NOW).is_due

@@ -255,7 +255,7 @@ def test_composing_never_raises_and_always_returns_strings(document: Json, names
 
 
 @given(st.text())
-def test_every_text_compiles_or_reports_a_position(text: str) -> None:
+def test_every_string_compiles_or_reports_a_position(text: str) -> None:
     try:
         compile_leaf(text)
     except TemplateError as error:

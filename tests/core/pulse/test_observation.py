@@ -1,4 +1,4 @@
-"""Both shapes of a resource become the same observation."""
+"""A flat status and conditions give the same observation."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ GONE = problem(404, "HYPERFLEET-NTF-001")
 
 
 def routes(responses: dict[str, ScriptedResponse]) -> Script:
-    """Respond by path without its query; other paths are no route."""
+    """Respond by path without its query; other paths get a 404."""
 
     def script(request: ReceivedRequest) -> ScriptedResponse:
         path = request.path.partition("?")[0].removeprefix(f"{ROOT}/")
@@ -118,7 +118,7 @@ async def test_without_a_kind_in_the_event_each_known_kind_is_tried() -> None:
 
 
 @pytest.mark.parametrize("kind", ["../../admin", "a b", "a?b", "a#b"])
-async def test_a_kind_that_is_no_safe_segment_is_never_requested(kind: str) -> None:
+async def test_a_kind_that_is_not_a_safe_segment_is_never_requested(kind: str) -> None:
     async with connected(routes({})) as (api, server):
         with pytest.raises(ApiUnavailable):
             await api.get(ResourceRef("c1", kind=kind))

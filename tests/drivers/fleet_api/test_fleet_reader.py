@@ -370,7 +370,7 @@ class TestChangesDuringTheWalk:
         assert set(await fetch_ids(make_reader())) == set(expected)
 
     @pytest.mark.parametrize("removed", ["cls-4", "cls-5"])
-    async def test_a_deletion_during_a_cursor_walk_is_no_error(
+    async def test_a_deletion_during_a_cursor_walk_is_not_an_error(
         self, server: FleetServer, make_reader: MakeReader, removed: str
     ) -> None:
         server.shape = PageShape.CURSOR

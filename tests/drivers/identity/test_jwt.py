@@ -136,8 +136,8 @@ async def test_the_instance_of_an_agent_comes_from_its_claim(secret_key: JwtKey)
         {"role": "agent", "instance": "../x"},
         {"role": "agent", "instance": ["edge-1"]},
         {"exp": "soon"},
-        {"exp": int(time.time()) - 60},
-        {"nbf": int(time.time()) + 3600},
+        pytest.param({"exp": int(time.time()) - 60}, id="expired"),
+        pytest.param({"nbf": int(time.time()) + 3600}, id="not valid yet"),
     ],
 )
 async def test_invalid_claims_are_rejected(secret_key: JwtKey, more: dict[str, object]) -> None:

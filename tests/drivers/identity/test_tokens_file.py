@@ -55,6 +55,16 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def identities(path: Path, clock: ManualClock) -> TokensFile:
+    return TokensFile(path, monotonic=clock)
+
+
 def rewrite(path: Path, text: str) -> None:
     """Overwrite the file, with another modification time even on a file system with coarse times."""
     before = path.stat().st_mtime_ns if path.exists() else 0
@@ -163,9 +173,9 @@ def test_a_missing_file_is_an_error_at_startup(tmp_path: Path) -> None:
         TokensFile(tmp_path / "absent.yaml")
 
 
-async def test_a_changed_file_is_reloaded_within_a_second(path: Path) -> None:
-    clock = ManualClock()
-    identities = TokensFile(path, monotonic=clock)
+async def test_a_changed_file_is_reloaded_within_a_second(
+    path: Path, clock: ManualClock, identities: TokensFile
+) -> None:
     rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
 
     before = await identities.identify("eve"), await identities.identify("old")
@@ -176,9 +186,9 @@ async def test_a_changed_file_is_reloaded_within_a_second(path: Path) -> None:
     assert after == (Identity("eve", Role.VIEWER), None)
 
 
-async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(path: Path) -> None:
-    clock = ManualClock()
-    identities = TokensFile(path, monotonic=clock)
+async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(
+    path: Path, clock: ManualClock, identities: TokensFile
+) -> None:
     replace_unnoticeably(path, VALID.replace(sha256("old"), sha256("eve")))
 
     clock.pass_a_second()
@@ -187,10 +197,8 @@ async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(path: Path) ->
 
 
 async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
-    path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualClock, identities: TokensFile
 ) -> None:
-    clock = ManualClock()
-    identities = TokensFile(path, monotonic=clock)
     rewrite(path, "tokens:\n  - {name: hunter2, role: root}\n")
 
     for _ in range(3):
@@ -204,10 +212,8 @@ async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
 
 
 async def test_the_tokens_of_a_deleted_file_stay_until_it_is_back(
-    path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualClock, identities: TokensFile
 ) -> None:
-    clock = ManualClock()
-    identities = TokensFile(path, monotonic=clock)
     path.unlink()  # noqa: ASYNC240 - a test may block
 
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Every message gets its outcome, in whatever order and grouping confirms arrive."""
+"""Every message gets its outcome, however confirms are ordered and grouped."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ UNUSUAL = {
     "a timestamp in nanoseconds": (TIMESTAMP, NANOSECONDS),
     "a time in nanoseconds among the headers": (HEADERS, header_table(b"\x01tT" + NANOSECONDS)),
     "a name that is not UTF-8": (HEADERS, header_table(text_header(b"\xff", b"x"))),
-    "a text that is not UTF-8": (HEADERS, header_table(text_header(b"x", b"\xff\xfe"))),
+    "a string that is not UTF-8": (HEADERS, header_table(text_header(b"x", b"\xff\xfe"))),
     "a large number": (HEADERS, header_table(b"\x01xd" + struct.pack(">d", 1e300))),
     "a number out of range": (HEADERS, header_table(b"\x01xl" + b"\xff" * 8)),
 }

@@ -280,7 +280,7 @@ class TestToken:
         assert tokens == ["one", "two"]
 
     @pytest.mark.parametrize("text", ["two words", "ü", "a\nb"])
-    def test_a_token_that_is_no_header_value_is_refused_without_showing_it(self, text: str) -> None:
+    def test_a_token_invalid_in_a_header_is_refused_without_showing_it(self, text: str) -> None:
         with pytest.raises(Misconfigured, match=r"^SENTINEL_TOKEN: expected visible ASCII characters alone$"):
             BearerToken(text, name="SENTINEL_TOKEN").read()
 

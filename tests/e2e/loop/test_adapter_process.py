@@ -29,7 +29,7 @@ async def ensure(cluster, context):
     ("settings", "problem"),
     [
         pytest.param("task_timeout: soon", "adapter.yaml:4:15: task_timeout: expected", id="a bad duration"),
-        pytest.param("concurency: 3", "adapter.yaml:4:1: concurency: unknown key", id="a misspelt key"),
+        pytest.param("concurency: 3", "adapter.yaml:4:1: concurency: unknown key", id="a misspelled key"),
         pytest.param("task: my_adapter:yours", "adapter.yaml:4:1: task: ", id="a key twice"),
     ],
 )

@@ -44,7 +44,7 @@ async def test_a_refused_report_dead_letters_its_event_which_can_be_replayed(
     assert ready.observed_generation == 1
 
 
-async def test_a_message_that_is_no_event_is_dead_lettered_and_blocks_nothing(
+async def test_a_message_that_is_not_an_event_is_dead_lettered(
     loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
     cluster = make_resource()

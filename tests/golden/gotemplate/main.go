@@ -22,7 +22,7 @@ import (
 	"text/template"
 )
 
-// The name by which the outermost template could call itself.
+// The name under which the top-level template can call itself.
 const mainName = "message_data"
 
 // Longer than anything that is compared.
@@ -74,7 +74,7 @@ func typed(value any) any {
 		}
 		return real
 	case []any:
-		// No capacity to spare: slice could show what append left behind the end.
+		// Limit the capacity, so that slice cannot show elements beyond the length.
 		list := make([]any, len(value))
 		for i, item := range value {
 			list[i] = typed(item)
@@ -109,7 +109,7 @@ func render(source string, data any) result {
 		return result{Fails: "exec", Problem: err.Error()}
 	}
 	text := strings.ReplaceAll(out.String(), "<no value>", "")
-	text = string([]rune(text)) // a byte that is no character becomes U+FFFD, whatever release encodes it
+	text = string([]rune(text)) // invalid UTF-8 becomes U+FFFD in every release
 	return result{Output: &text}
 }
 

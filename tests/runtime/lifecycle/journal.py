@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 from sentinel.runtime.backoff import Backoff
@@ -17,6 +18,7 @@ from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory, Shared
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.probes.health import Health
+from sentinel.testing import loop as simulated_loop
 from sentinel.testing.loop import simulated
 
 LOG = get_logger("test")
@@ -143,6 +145,17 @@ class Journal:
 
 def _factory(part: Part | PartFactory) -> PartFactory:
     return (lambda: part) if isinstance(part, Part) else part
+
+
+def shuffled(
+    test: Callable[[Journal, Random], Coroutine[Any, Any, None]],
+) -> Callable[[Journal, Random], None]:
+    """Decorate a test so that it runs on virtual time, and ready tasks run in an order drawn from `random`."""
+
+    def on_shuffled_loop(journal: Journal, random: Random) -> None:
+        simulated_loop.run(test(journal, random), order=random)
+
+    return on_shuffled_loop
 
 
 @contextmanager

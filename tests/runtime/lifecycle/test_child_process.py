@@ -1,6 +1,6 @@
 """A child process is a part: it starts, fails, restarts and stops like any other, and never outlives the service.
 
-With real processes. Each holds a connection while it is alive.
+These tests start real processes. Each holds a connection while it runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def events() -> Iterator[Events]:
 
 
 class LivenessServer:
-    """Accepts the connections that processes hold while they are alive."""
+    """Accepts the connections that processes hold while they run."""
 
     def __init__(self) -> None:
         self.port = 0

@@ -21,7 +21,6 @@ from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
-from sentinel.testing import loop as simulated_loop
 from sentinel.testing.loop import simulated
 from tests.runtime.lifecycle.journal import (
     LOG,
@@ -32,6 +31,7 @@ from tests.runtime.lifecycle.journal import (
     elapsed,
     fails,
     returns,
+    shuffled,
 )
 
 
@@ -471,22 +471,20 @@ async def test_an_added_finite_part_that_returns_is_closed_and_its_name_is_free(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_finite_part_replaced_as_it_returns_leaves_the_new_one_alone(journal: Journal, seed: int) -> None:
-    random = Random(seed)  # noqa: S311  # not for secrets
+@shuffled
+async def test_a_finite_part_replaced_as_it_returns_leaves_the_new_one_alone(
+    journal: Journal, random: Random
+) -> None:
+    async with journal.serving() as parts:
+        await start(parts, "job", lambda: journal.part("old", returns, is_finite=True))
+        for _ in range(random.randrange(12)):
+            await asyncio.sleep(0)
 
-    async def scenario() -> None:
-        async with journal.serving() as parts:
-            await start(parts, "job", lambda: journal.part("old", returns, is_finite=True))
-            for _ in range(random.randrange(12)):
-                await asyncio.sleep(0)
+        assert await parts.replace("job", lambda: journal.part("new"))
 
-            assert await parts.replace("job", lambda: journal.part("new"))
-
-            await asyncio.sleep(1)
-            assert parts.names == ("job",)
-            assert journal.entries == ["start old", "close old", "start new"]
-
-    simulated_loop.run(scenario(), order=random)
+        await asyncio.sleep(1)
+        assert parts.names == ("job",)
+        assert journal.entries == ["start old", "close old", "start new"]
 
 
 @simulated
@@ -536,8 +534,8 @@ async def test_parts_can_be_added_only_to_one_started_service(journal: Journal) 
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_every_part_is_closed_once_in_any_order_of_changes(journal: Journal, seed: int) -> None:
-    random = Random(seed)  # noqa: S311  # not for secrets
+@shuffled
+async def test_every_part_is_closed_once_in_any_order_of_changes(journal: Journal, random: Random) -> None:
     opened, closed, concurrent = Tally[int](), Tally[int](), Tally[str]()
     max_concurrent = 0
 
@@ -575,16 +573,13 @@ def test_every_part_is_closed_once_in_any_order_of_changes(journal: Journal, see
                 case _:
                     await parts.remove(name)
 
-    async def scenario() -> None:
+    with suppress(TimeoutError):  # the service stops in the middle of changes
         async with journal.serving(restart=RESTART, drain_timeout=5 * SECOND) as parts:
             async with asyncio.timeout(random.choice([10, 3600])), asyncio.TaskGroup() as changes:
                 for _ in range(4):
                     changes.create_task(change(parts))
             known = {name.split(".")[0] for name in journal.health.readiness().checks}
             assert known == {"startup", "idle", *parts.names}
-
-    with suppress(TimeoutError):  # the service stops in the middle of changes
-        simulated_loop.run(scenario(), order=random)
 
     assert opened == closed
     assert max_concurrent == 1

@@ -29,6 +29,16 @@ class Reloads:
         self.entries.append(f"end {elapsed().total_seconds():g}")
 
 
+@pytest.fixture
+def reloads() -> Reloads:
+    return Reloads()
+
+
+@pytest.fixture
+def reloader(reloads: Reloads) -> Reloader:
+    return Reloader(reloads, log=LOG)
+
+
 async def run_for(seconds: int, reloader: Reloader) -> None:
     stopping = Stopping()
     asyncio.get_running_loop().call_later(seconds, stopping.request)
@@ -36,9 +46,7 @@ async def run_for(seconds: int, reloader: Reloader) -> None:
 
 
 @simulated
-async def test_requests_during_a_reload_cause_one_more_after_it() -> None:
-    reloads = Reloads()
-    reloader = Reloader(reloads, log=LOG)
+async def test_requests_during_a_reload_cause_one_more_after_it(reloads: Reloads, reloader: Reloader) -> None:
     for time in (1, 3, 4, 5):
         asyncio.get_running_loop().call_later(time, reloader.request)
 
@@ -48,9 +56,7 @@ async def test_requests_during_a_reload_cause_one_more_after_it() -> None:
 
 
 @simulated
-async def test_a_request_before_the_service_has_started_is_not_lost() -> None:
-    reloads = Reloads()
-    reloader = Reloader(reloads, log=LOG)
+async def test_a_request_before_the_service_has_started_is_not_lost(reloads: Reloads, reloader: Reloader) -> None:
     reloader.request()
     reloader.request()
 
@@ -60,9 +66,7 @@ async def test_a_request_before_the_service_has_started_is_not_lost() -> None:
 
 
 @simulated
-async def test_stopping_cancels_a_reload_in_progress() -> None:
-    reloads = Reloads()
-    reloader = Reloader(reloads, log=LOG)
+async def test_stopping_cancels_a_reload_in_progress(reloads: Reloads, reloader: Reloader) -> None:
     reloader.request()
 
     await run_for(3, reloader)

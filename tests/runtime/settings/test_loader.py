@@ -217,7 +217,7 @@ class TestSources:
             seconds=2
         )
 
-    def test_a_mapping_set_as_a_whole_replaces_texts_but_not_sections(self, settings: Settings) -> None:
+    def test_a_mapping_set_as_a_whole_replaces_strings_but_not_sections(self, settings: Settings) -> None:
         text = MINIMAL + "  timeout: 1s\nmessage_data: {a: .a, b: .b}\n"
 
         pulse = settings(text, sets=["message_data={c: .c}", "hyperfleet_api={page_size: 7}"])
@@ -232,7 +232,7 @@ class TestSources:
             ("", {"resource_id": ".id", "resource_type": ".kind"}),
         ],
     )
-    def test_one_text_of_a_mapping_can_be_set(
+    def test_one_value_of_a_mapping_can_be_set(
         self, settings: Settings, text: str, others: Mapping[str, object]
     ) -> None:
         pulse = settings(
@@ -241,7 +241,7 @@ class TestSources:
 
         assert pulse.message_data == {**others, "region": "x=y", "deep": {"c": "1"}}
 
-    def test_overrides_beat_everything_and_defaults_nothing(self, tmp_path: Path) -> None:
+    def test_overrides_have_the_highest_precedence_and_defaults_the_lowest(self, tmp_path: Path) -> None:
         file = tmp_path / "f.yaml"
         file.write_text(MINIMAL + "max_age_ready: 7s\n")
 

@@ -60,7 +60,7 @@ class TestValues:
         assert pulse.message_data == {"id": ".id", "nested": {"version": "1.5", "paid": "false"}}
         assert (pulse.republish_interval, pulse.max_events_per_second) == (None, 2.0)
 
-    def test_the_text_null_is_a_text(self) -> None:
+    def test_the_string_null_stays_a_string(self) -> None:
         pulse = valid(MINIMAL | {"resource_selector": [{"label": "island", "value": "null"}]})
 
         assert pulse.resource_selector == (LabelMatch("island", "null"),)
@@ -202,7 +202,7 @@ def load_both_ways(tmp_path: Path, document: Json) -> tuple[Loaded[PulseSettings
 
 
 def as_yaml(document: Json) -> str:
-    """Return JSON that is also YAML, which differs in line breaks within texts and surrogate pairs."""
+    """Return JSON that is also YAML, which differs in line breaks within strings and surrogate pairs."""
 
     def escape(found: re.Match[str]) -> str:
         code = ord(found[0])

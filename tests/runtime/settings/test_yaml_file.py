@@ -1,4 +1,4 @@
-"""YAML is read into texts with positions, and problems have their lines."""
+"""YAML is read into strings with positions, and problems have their lines."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def response(key: str, *, actor: str = "ops", time: datetime = MOMENT, body: byt
     return StoredResponse(actor=actor, key=key, fingerprint="f1", time=time, version=1, body=body)
 
 
-def labelled(key: str, operator: Operator, *values: str) -> Requirement:
+def labeled(key: str, operator: Operator, *values: str) -> Requirement:
     return Requirement(key, operator, tuple(sorted(values)))
 
 

@@ -39,7 +39,7 @@ class Broker(Protocol):
         """The name of an adapter's subscription."""
 
     async def publish_junk(self, body: bytes) -> None:
-        """Publish a message that is no event."""
+        """Publish a message that is not an event."""
 
     async def kill(self) -> None: ...
 

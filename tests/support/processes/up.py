@@ -52,7 +52,7 @@ class UpProcess(ServiceProcess):
         return f"http://{line['address']}"
 
     async def until_printed(self, text: str) -> None:
-        """Wait until standard output contains a text."""
+        """Wait until standard output contains this text."""
         async with asyncio.timeout(TIMEOUT):
             while text.encode() not in self.stdout:  # noqa: ASYNC110 - a buffer has no event
                 await asyncio.sleep(_POLL_INTERVAL)

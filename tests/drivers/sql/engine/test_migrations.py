@@ -74,16 +74,17 @@ class OldPostgresql(OldDatabase):
         return {name for (name,) in found}
 
 
-@pytest.fixture(params=BOTH)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> OldDatabase:
-    """Without tables."""
-    url = empty_database(request, tmp_path)
-    return OldSqlite(url) if url.startswith("sqlite") else OldPostgresql(url)
-
-
 def until(revision: str) -> History:
     """The history of an older version that ends with this revision."""
     return History(HISTORY.revisions[: HISTORY.revisions.index(revision) + 1], HISTORY.folders)
+
+
+@pytest.fixture(params=BOTH)
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> OldDatabase:
+    """A database at the first revision."""
+    url = empty_database(request, tmp_path)
+    await engine.migrate(url, history=until("0001"))
+    return OldSqlite(url) if url.startswith("sqlite") else OldPostgresql(url)
 
 
 # --- 0002: one audit and one table of idempotency keys for all components ----------------------------------------
@@ -121,7 +122,6 @@ def new_entry(number: int, action: str, kind: str, resource_id: str, detail: str
 
 
 async def test_old_audit_entries_name_the_kind_and_keep_the_generation(database: OldDatabase) -> None:
-    await engine.migrate(database.url, history=until("0001"))
     await database.insert(
         "fleet_resources",
         RESOURCE,
@@ -167,13 +167,10 @@ async def test_old_audit_entries_name_the_kind_and_keep_the_generation(database:
 
 
 async def test_an_old_database_without_entries_is_migrated(database: OldDatabase) -> None:
-    await engine.migrate(database.url, history=until("0001"))
-
     assert await engine.migrate(database.url, history=HISTORY) == Migration("0001", HISTORY.head)
 
 
 async def test_idempotency_keys_of_the_old_version_are_kept(database: OldDatabase) -> None:
-    await engine.migrate(database.url, history=until("0001"))
     await database.insert(
         "fleet_answers",
         "actor key fingerprint time version body",

@@ -1,4 +1,4 @@
-"""PostgreSQL: races and lost connections are retried, a restart is survived, and the password stays secret."""
+"""PostgreSQL: retries after races and lost connections, recovery after a restart, and secret passwords."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def wait_until_available(store: SqlFleet) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_restart_of_the_server_is_survived(
+async def test_the_store_recovers_from_a_restart_of_the_server(
     private_postgresql: PostgreSQLServer, private_database: str
 ) -> None:
     async with SqlFleet.at(private_database) as store:
@@ -278,7 +278,7 @@ async def test_an_invalid_url_is_not_quoted(url: str) -> None:
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_a_text_that_postgresql_cannot_store_matches_nothing(store: SqlFleet) -> None:
+async def test_a_string_that_postgresql_cannot_store_matches_nothing(store: SqlFleet) -> None:
     assert await store.get("cls-\0") is None
 
     def work(fleet: FleetTransaction) -> StoredResource | None:

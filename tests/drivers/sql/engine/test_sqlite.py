@@ -118,14 +118,14 @@ async def test_only_its_owner_can_read_the_file(store: SqlFleet, file: Path) -> 
 
 
 @pytest.fixture
-def prose(file: Path) -> Path:
+def text_file(file: Path) -> Path:
     file.write_text("These are not the pages you are looking for. " * 100)
     return file
 
 
-async def test_a_file_that_is_not_a_database_is_refused(prose: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(text_file: Path) -> None:
     with pytest.raises(Misconfigured, match=r"fleet.db: file is not a database"):
-        await fleet_at(prose).open()
+        await fleet_at(text_file).open()
 
 
 async def test_a_database_of_another_program_is_refused_and_left_alone(file: Path) -> None:

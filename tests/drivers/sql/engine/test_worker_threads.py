@@ -18,7 +18,7 @@ TIMEOUT = 10
 
 
 class GatedRunner:
-    """Waits with each batch until the test opens the gate."""
+    """Blocks each batch until the test opens the gate."""
 
     is_failing = False
 
