@@ -34,7 +34,7 @@ class AdapterApiHarness(ABC):
 
     @abstractmethod
     async def delete(self, resource_id: str) -> None:
-        """Request its deletion; adapters have to finalise it."""
+        """Request its deletion; adapters have to finalize it."""
 
     @abstractmethod
     async def remove(self, resource_id: str) -> None:
