@@ -1,4 +1,4 @@
-"""Sentinel: the control plane that keeps a fleet true to what its owners asked for."""
+"""Sentinel: the control plane that keeps a fleet in the state its owners declare."""
 
 from sentinel.version import __version__
 

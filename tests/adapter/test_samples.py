@@ -201,7 +201,7 @@ def test_provision_returns_the_machines_it_has_reported() -> None:
     report = report_on(samples.provision, make_resource("Cluster", reports=[known], deleted_time=START))
 
     assert report.status_of("Finalized") == "True"
-    assert any(each.message == "4 machines were given back" for each in report.conditions)
+    assert any(each.message == "4 machines were released" for each in report.conditions)
 
 
 @pytest.mark.parametrize("name", list(samples.DEPENDENCIES))

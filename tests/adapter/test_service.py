@@ -28,7 +28,7 @@ def statuses(report: Report) -> tuple[ConditionStatus | None, ...]:
 class TestReports:
     @simulated
     async def test_a_pulse_leads_to_a_report_on_the_evaluated_generation(self) -> None:
-        task = ScriptedTask(Done("the zone is there", data={"zone": "c1.example"}))
+        task = ScriptedTask(Done("the zone exists", data={"zone": "c1.example"}))
         async with AdapterHarness(task.adapter) as harness:
             harness.api.put("c1", spec={"region": "us-east"})
 

@@ -164,7 +164,7 @@ async def test_own_adapters_and_kinds_join_the_loop(tmp_path: Path) -> None:
     messages = {each["adapter"]: each["conditions"][1]["message"] for each in statuses["items"]}
     assert messages["mine"] == "seen by mine in a"
     assert messages["validation"] == "seen by validation in b"
-    assert messages["dns"] == "the zone is there"
+    assert messages["dns"] == "the zone exists"
     assert (unknown.status, ended) == (404, 0)
 
 

@@ -312,14 +312,14 @@ def test_a_console_line_contains_no_control_characters(configure: Configure) -> 
     assert all(character.isprintable() or character == "\n" for character in output.text)
 
 
-def test_only_terminals_get_colour(configure: Configure) -> None:
+def test_only_terminals_get_color(configure: Configure) -> None:
     plain = configure(layout="console")
     get_logger("x").info("plain")
-    coloured = configure(layout="console", stream=Terminal())
-    get_logger("x").info("coloured")
+    colored = configure(layout="console", stream=Terminal())
+    get_logger("x").info("colored")
 
     assert "\x1b[" not in plain.text
-    assert "\x1b[" in coloured.text
+    assert "\x1b[" in colored.text
 
 
 def test_no_color_is_respected() -> None:

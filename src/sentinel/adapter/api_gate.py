@@ -1,8 +1,8 @@
 """Calls to the API with retries, and backpressure while the API is unavailable.
 
-Each call retries by itself with backoff, so what has been accepted is not lost in an outage. Meanwhile the gate is
-closed: `wait_until_available` keeps the service from accepting more deliveries, which stay with the broker for a
-replica that can reach the API.
+Each call is retried separately with backoff, so accepted deliveries are not lost in an outage. Meanwhile the gate
+is closed: `wait_until_available` keeps the service from accepting more deliveries, which stay with the broker for
+a replica that can reach the API.
 
 Two cases look like an outage and are not:
 
@@ -34,11 +34,11 @@ T = TypeVar("T")
 _RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0.2)
 _RETRY_NEEDS_OPERATOR = Backoff(initial=timedelta(seconds=5), maximum=timedelta(seconds=60), jitter=0.2)
 _MAX_RETRY_AFTER = timedelta(minutes=5)
-"""The longest Retry-After that is honoured, in case the header is wrong."""
+"""The longest Retry-After that is honored, in case the header is wrong."""
 _MAX_ATTEMPTS = 5
-"""Of a call that fails while others succeed."""
+"""How often a call is attempted that fails while others succeed."""
 _MAX_ATTEMPTS_NEEDS_OPERATOR = 2
-"""The same for a read whose error needs an operator: since others succeed, the error is about this resource."""
+"""The same for a read whose error needs an operator: other reads succeed, so this resource causes the error."""
 _REPORT_TIMEOUT = timedelta(minutes=1)
 """How long a report is retried."""
 

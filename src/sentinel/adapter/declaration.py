@@ -107,7 +107,7 @@ class Adapter:
         return resource.kind in self._tasks or self.task_for(resource) is not None
 
     def may_handle(self, kind: str) -> bool:
-        """Whether events about this kind, in any letter case, need a look; those without a kind do."""
+        """Whether events about this kind, in any letter case, may need an evaluation. Events without a kind do."""
         return not kind or kind.lower() in (known.lower() for known in self.kinds)
 
     def _declare(self, role: str, kinds: Sequence[str], declared: dict[str, Task]) -> Callable[[F], F]:

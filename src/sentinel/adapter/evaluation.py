@@ -1,8 +1,8 @@
 """Running a task so that every run ends in an outcome.
 
-Tasks are user code. A task may raise anything, even an exception that would end the process. It may be
-cancelled by itself or by a library, never return, ignore its cancellation, or return an invalid result. Each of
-these becomes an outcome with a reason, and none of them reaches the service's loop.
+Tasks are user code. A task may raise anything, even an exception that would end the process. It may cancel itself
+or be cancelled by a library, never return, ignore its cancellation, or return an invalid result. Each of these
+becomes an outcome with a reason, and none of them reaches the service's loop.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def evaluate(
         text = f"the task did not end within {durations.render(timeout)}"
         return Evaluated(broken(text, "Timeout", redact), lingering=lingering)
     if running.cancelled():
-        return Evaluated(broken("the task was cancelled, by itself or by something it used", "Cancelled", redact))
+        return Evaluated(broken("the task cancelled itself, or a library cancelled it", "Cancelled", redact))
     result = running.result()
     if isinstance(result, _Raised):
         return Evaluated(broken(describe(result.error), "AdapterError", redact), error=result.error)

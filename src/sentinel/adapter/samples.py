@@ -94,17 +94,17 @@ async def ensure_zone(resource: Resource, context: Context) -> Outcome:
         return PreconditionsNotMet(f"Waiting for {missing} to complete")
     response = await context.http.put(_zone_url(resource), json=resource.spec)
     if response.status == HTTPStatus.ACCEPTED:
-        return InProgress("the zone is being made", reason="ZonePending")
+        return InProgress("the zone is being created", reason="ZonePending")
     if not response.is_success:
         return _dns_failure(response)
-    return Done("the zone is there", reason="ZoneReady", data={"zone": resource.id})
+    return Done("the zone exists", reason="ZoneReady", data={"zone": resource.id})
 
 
 async def remove_zone(resource: Resource, context: Context) -> Outcome:
     """Delete the zone; one that does not exist counts as deleted."""
     response = await context.http.delete(_zone_url(resource))
     if response.is_success or response.status == HTTPStatus.NOT_FOUND:
-        return Finalized("the zone is gone")
+        return Finalized("the zone is deleted")
     return _dns_failure(response)
 
 
@@ -148,7 +148,7 @@ async def ensure_machines(resource: Resource, context: Context) -> Outcome:
 
 async def return_machines(resource: Resource, context: Context) -> Outcome:
     """Return the machines that the last report counts."""
-    return Finalized(f"{_reported_count(context, _MACHINES)} machines were given back")
+    return Finalized(f"{_reported_count(context, _MACHINES)} machines were released")
 
 
 def _reported_count(context: Context, key: str) -> int:

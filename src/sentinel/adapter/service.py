@@ -35,7 +35,7 @@ from sentinel.runtime.log_format import describe
 
 
 class DeliveriesEnded(Exception):
-    """The subscription ended by itself; an adapter that went on would look healthy but receive nothing."""
+    """The subscription ended unexpectedly. An adapter that kept running would look healthy but receive nothing."""
 
 
 class QueuedEvent(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class AdapterService:
         try:
             async for delivery in deliveries:
                 self._enqueue(delivery, group)
-                # In front of the queue, so that the broker keeps the rest for a replica that can reach the API.
+                # While the API is unavailable, leave deliveries to replicas that can reach it.
                 await self._gate.wait_until_available()
         finally:
             if isinstance(deliveries, AsyncGenerator):
@@ -139,7 +139,7 @@ class AdapterService:
             target = event_target.read(
                 body=message.body, content_type=message.content_type, attributes=message.attributes
             )
-        except Exception as error:  # the loop's edge: no message may stop the service
+        except Exception as error:  # no message may stop the service
             event_id = message.attributes.get("id", "")
             reason = str(error)
             if not isinstance(error, event_target.InvalidEvent):

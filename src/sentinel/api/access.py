@@ -24,4 +24,4 @@ PERMISSIONS: Final[Permissions] = table(
         Role.ADAPTER: (READ, REPORT),
     },
 )
-"""Only adapters may report, not even an admin. Agents have no permission here: they talk to the hub."""
+"""Only adapters may report; even an admin may not. Agents have no permission here: they talk to the hub."""

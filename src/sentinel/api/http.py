@@ -61,7 +61,7 @@ class KindHandlers:
         cursor: _Cursor | None = None
         if parameters.after:
             if parameters.page is not None:
-                raise problem.bad_field("page", "expected no page beside after")
+                raise problem.bad_field("page", "expected page or after, got both")
             cursor = lists.decode_cursor(parameters.after, _Cursor, query=query)
             if isinstance(cursor.place.value, int) is not (order_by in (OrderBy.CREATED, OrderBy.UPDATED)):
                 raise problem.bad_field("after", "expected the value of next from an earlier page of this list")

@@ -1,6 +1,6 @@
 """The route table of the fleet API.
 
-Each kind has routes of its own, so that the OpenAPI document names the kinds that are served.
+Each kind has its own routes, so that the OpenAPI document names the kinds that are served.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sentinel")
 def cli() -> None:
-    """Keep a fleet true to what its owners asked for."""
+    """Keep a fleet in the state its owners declare."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -64,7 +64,7 @@ class BadPermissions(ValueError):
 
 
 class Permission(NamedTuple):
-    """One row: this role may do this. A tuple, because every request looks one up and tuples hash fast."""
+    """A role and an action it may perform. A tuple, because every request looks one up and tuples hash fast."""
 
     role: Role
     action: Action
@@ -76,16 +76,16 @@ class Permissions(msgspec.Struct, frozen=True):
     rows: frozenset[Permission] = frozenset()
 
     def permits(self, identity: Identity, action: Action) -> bool:
-        """Return whether this identity may do this at all; `may_report_as` decides for which adapter."""
+        """Return whether this identity may perform the action; `may_report_as` decides for which adapter."""
         return identity.is_anonymous or (identity.role, action) in self.rows
 
     def roles(self, action: Action) -> tuple[Role, ...]:
-        """Return the roles that may do this, in the order of `Role`."""
+        """Return the roles that may perform the action, in the order of `Role`."""
         return tuple(role for role in Role if (role, action) in self.rows)
 
     @property
     def actions(self) -> frozenset[Action]:
-        """The actions that at least one role may do."""
+        """The actions that at least one role may perform."""
         return frozenset(row.action for row in self.rows)
 
 
@@ -112,7 +112,7 @@ def table(component: str, grants: Mapping[Role, Iterable[Action | Role]]) -> Per
 def combine(*tables: Permissions) -> Permissions:
     """Return the rows of all tables as one table.
 
-    Raises `BadPermissions` if two tables have rows for the same action: only one component defines who may do it.
+    Raises `BadPermissions` if two tables have rows for the same action: only one component defines its roles.
     """
     claimed: set[Action] = set()
     for each in tables:

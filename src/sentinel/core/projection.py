@@ -26,7 +26,7 @@ _CACHE_SIZE = 32
 """Few projections are in use at a time, and a compiled one can hold hundreds of classes."""
 _MAX_EXCERPT = 80
 _LABELS = (("labels",), ("metadata", "labels"))
-"""After these a path names a label. Label keys may contain dots, and label values have no members."""
+"""The paths whose members are labels. Label keys may contain dots, and label values have no members."""
 
 _DOT = re.compile(r"(?<!\\)\.")
 _FORBIDDEN = re.compile(r'["\\\x00-\x1f]')

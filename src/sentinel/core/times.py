@@ -18,7 +18,7 @@ def to_utc(time: datetime) -> datetime:
         return time.replace(tzinfo=UTC)
     try:
         return time.astimezone(UTC)
-    except OverflowError:  # the last hours of year 9999 west of Greenwich, written for "never"
+    except OverflowError:  # the end of year 9999 west of UTC, which some servers write for "never"
         return datetime.max.replace(tzinfo=UTC)
 
 

@@ -8,9 +8,9 @@ timeout, and one channel per message would merely contain the damage. So a messa
 timeout while its work goes on.
 
 A requeued message usually returns at once, to the same subscriber. It is recognized by its key and joins the
-delivery whose work is in progress. A settlement made while the message was away is applied when it returns.
-This one rule covers long tasks, lost connections, broker restarts and duplicates. It does not cover other
-processes: they may process the message a second time, as at-least-once delivery always allows.
+delivery whose work is in progress. A settlement made in the meantime is applied when it returns. This one rule
+covers long tasks, lost connections, broker restarts and duplicates. It does not cover other processes: they may
+process the message a second time, as at-least-once delivery always allows.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=3
 """How long a nacked message is kept back, by its number of attempts."""
 
 _MAX_REMEMBERED = 1_000
-"""Settlements and attempts remembered for messages that are away. Forgetting the oldest at worst causes a
-duplicate."""
+"""How many settlements and attempts are remembered for messages that may be redelivered. Forgetting the oldest at
+worst causes a duplicate."""
 _CLOSE_TIMEOUT = timedelta(seconds=5)
 
 
@@ -46,8 +46,8 @@ class Settlement(StrEnum):
 class BrokerMessage(Protocol):
     """One message as received from a broker, and the calls that settle it there.
 
-    Each call limits its own duration and returns whether the broker can be assumed to have got it. An exception
-    other than cancellation is a bug and counts as not sent.
+    Each call has its own timeout and returns whether the broker has probably received it. An exception other than
+    cancellation is a bug and counts as not sent.
     """
 
     @property
@@ -87,7 +87,7 @@ class HeldDelivery(Generic[M]):
         self.received_time = received_time
         self.published_time = broker_message.published_time
         self.broker_messages: dict[M, asyncio.TimerHandle | None] = {}
-        """Unsettled at the broker, each with the timer that requeues it. Usually one; none while it is away."""
+        """Unsettled at the broker, each with the timer that requeues it. Usually one; none after a requeue."""
         self.settlement: Settlement | None = None
         self._holder = holder
 
@@ -246,7 +246,8 @@ class HeldDeliveries(Generic[M]):
         return unsettled
 
     async def settle(self, held: HeldDelivery[M], settlement: Settlement, reason: str = "") -> None:
-        """Settle the delivery, unless it already is. Wait for the broker call, except for the delay of a nack."""
+        """Settle the delivery if it is not settled yet. Wait for the broker call, except for the delay of a
+        nack."""
         if held.settlement is not None:
             return
         held.settlement = settlement
@@ -321,7 +322,7 @@ class HeldDeliveries(Generic[M]):
         """Return whether the call was sent. A bug in one call must not stop the rest; the broker redelivers."""
         try:
             return await call
-        except Exception as error:  # the edge
+        except Exception as error:  # a bug in the call
             event_id = broker_message.message.attributes.get("id", "")
             key, attempts = broker_message.key, broker_message.attempts
             self._log.exception("message.unsettled", event_id=event_id, key=key, attempts=attempts, error=error)

@@ -1,4 +1,4 @@
-"""Which event a received message is, and the headers of a dead letter, for all brokers.
+"""Reads events from received messages, and the headers of dead letters, for all brokers.
 
 CloudEvents bindings prefix attributes differently (`cloudEvents:` or `cloudEvents_` on AMQP, `ce-` on Pub/Sub),
 and some publishers set no headers and rely on the body of a structured event. This module reads all of them
@@ -21,7 +21,7 @@ REASON_HEADER = "dead-letter-reason"
 TIME_HEADER = "dead-letter-time"
 ATTEMPTS_HEADER = "dead-letter-attempts"
 REPLAYED_HEADER = "replayed-time"
-"""Marks a replayed dead letter, which counts as another message than the one that was dead-lettered."""
+"""Marks a replayed dead letter. It counts as a new message, not as the one that was dead-lettered."""
 ADDED_HEADERS = frozenset((REASON_HEADER, TIME_HEADER, ATTEMPTS_HEADER, REPLAYED_HEADER))
 
 _MAX_REASON_BYTES = 1_000
@@ -42,8 +42,8 @@ class DecodedMessage(msgspec.Struct, frozen=True):
 def unreadable(body: bytes, error: Exception, *, log: Log, key: Hashable, attempts: int) -> DecodedMessage:
     """Log a message that our code failed to read, and return it with its body only.
 
-    It is then dead-lettered as not being an event. Without a delivery nothing would settle it, and it would occupy
-    a slot forever. `key` and `attempts` come from the broker and help to find the message.
+    It is then dead-lettered as an invalid event. Without a delivery nothing would settle it, and it would occupy a
+    slot forever. `key` and `attempts` come from the broker and help to find the message.
     """
     log.exception("message.unreadable", key=key, attempts=attempts, error=error)
     return DecodedMessage(Message(body, "", {}))

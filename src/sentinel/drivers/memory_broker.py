@@ -1,10 +1,10 @@
 """A broker inside the process, for trials and for tests that should not need a server.
 
-It keeps the promises of the real ones. A subscription is a queue that outlives its subscribers. They share it,
-and different subscriptions each get every message. A queue is bounded and never drops: a full subscription
-makes publishers wait, and an event that found no room by the deadline is refused. It is not unconfirmed,
-because an event is put into all subscriptions at once or into none. Without any subscription an event is
-unroutable, as on an exchange without bindings.
+It behaves like a real one. A subscription is a queue that outlives its subscribers. They share it, and different
+subscriptions each get every message. A queue is bounded and drops nothing: a full subscription makes publishers
+wait, and an event for which there is no room by the deadline is refused. It is not unconfirmed, because an event
+is put into all subscriptions at once or into none. Without any subscription an event is unroutable, as on an
+exchange without bindings.
 
 Everything happens on one event loop, and nothing outlives the process.
 """

@@ -1,8 +1,8 @@
 """Supervision of a broker connection while a publisher or subscriber is open.
 
-Every broker driver needs the same around its own way to connect. Opening waits briefly for the first attempt,
-so that a misconfiguration is raised at once, and continues in the background. Publishing waits for the attempt
-in progress. Observers see changes of connectivity, not every attempt.
+All broker drivers share this logic, and each has its own way to connect. Opening waits briefly for the first
+attempt, so that a misconfiguration is raised at once, and continues in the background. Publishing waits for the
+attempt in progress. Observers see changes of connectivity, not every attempt.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ConnectionSupervisor:
         return self._task is not None
 
     async def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start `run` as a task. Raise `Misconfigured` if the first attempt failed by it."""
+        """Start `run` as a task. Raise `Misconfigured` if the first attempt raised it."""
         if self._task is not None:
             return
         self._misconfigured = self._connectivity = None
@@ -79,7 +79,7 @@ class ConnectionSupervisor:
             raise
 
     async def stop(self) -> None:
-        """Cancel the task and wake those who wait for an attempt. Safe to repeat."""
+        """Cancel the task and wake tasks that wait for an attempt. Safe to repeat."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

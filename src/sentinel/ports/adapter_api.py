@@ -40,8 +40,8 @@ class AdapterApi(Protocol):
     timeout."""
 
     async def probe(self, kind: str) -> None:
-        """Return if the API responds and would let us read resources of this kind; raise `ApiUnavailable` if
-        not."""
+        """Return if the API responds and permits us to read resources of this kind; otherwise raise
+        `ApiUnavailable`."""
 
     async def get(self, ref: ResourceRef) -> Resource | None:
         """Return the resource with the latest report of each adapter, or None if it does not exist.

@@ -59,7 +59,7 @@ class Delivery(Protocol):
         """
 
     async def dead_letter(self, reason: str) -> None:
-        """Never to be done: store the message and the reason with the dead letters, then ack it.
+        """Cannot be done: store the message and the reason with the dead letters, then ack it.
 
         If storing fails, the message is nacked.
         """
@@ -116,7 +116,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     reason: str
     time: datetime | None
-    """When it was dead-lettered; None if it was not a Sentinel subscriber that did it."""
+    """When it was dead-lettered; None if another program did it."""
     attempts: int
     message: Message
 

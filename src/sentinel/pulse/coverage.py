@@ -113,7 +113,7 @@ async def find_coverage(
 ) -> CoverageResult:
     """Walk the fleet once and match it against every configuration. Raises `FetchError`.
 
-    `fleet` must have no selector of its own.
+    `fleet` must not have a selector.
     """
     counter = _CoverageCounter(configs)
     malformed: list[str] = []

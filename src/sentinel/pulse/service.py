@@ -95,7 +95,7 @@ class Pulse:
         while not stopping.requested:
             try:
                 await self.cycle(stopping)
-            except Exception as error:  # the loop's edge: one failed cycle must not end the polling
+            except Exception as error:  # one failed cycle must not end the polling
                 self._fetch_problem = "the last cycle failed with an internal error; see the log"
                 self._observer.crashed(error)
             now = self._clock.now()

@@ -50,7 +50,7 @@ class InvalidDatabaseUrl(ValueError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"expected a database as {_SQLITE}fleet.db or postgresql://user@host/name; {reason}")
         self.reason = reason
-        """The message without what was expected."""
+        """The message without its "expected" part."""
 
 
 def parse_database_url(url: str) -> DatabaseAddress:
@@ -88,7 +88,7 @@ def _without_secrets(url: str) -> str:
 
 
 def _is_unambiguous(parts: SplitResult, user: str, hosts: str) -> bool:
-    """Whether neither the shown parts nor the hosts can contain a part of a password."""
+    """Whether the parts that are shown, hosts included, cannot contain a part of a password."""
     if parts.fragment or "@" in user + parts.path + parts.query:
         return False
     return all(_HOST.fullmatch(host) for host in hosts.split(","))

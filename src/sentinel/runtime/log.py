@@ -175,7 +175,7 @@ def configure_logging(
     formatter: logging.Formatter
     if LogFormat(format or (LogFormat.CONSOLE if is_terminal else LogFormat.JSON)) is LogFormat.CONSOLE:
         is_plain = "NO_COLOR" in environ or environ.get("TERM") == "dumb"
-        formatter = ConsoleFormatter(redactor, colour=is_terminal and not is_plain)
+        formatter = ConsoleFormatter(redactor, color=is_terminal and not is_plain)
     else:
         formatter = JsonFormatter(redactor)
     handler = _Handler(stream)

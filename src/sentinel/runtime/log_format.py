@@ -26,8 +26,8 @@ _RESERVED = ("time", "level", "logger", "event")
 _MAX_DEPTH = 4
 _MAX_TRACEBACK = 16_384
 _MAX_TEXT = 16_384
-"""Of one value: an error of a task may contain a whole file."""
-_COLOURS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
+"""The maximum length of one value: an error of a task may contain a whole file."""
+_COLORS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -37,7 +37,7 @@ def describe(error: BaseException) -> str:
         return "; ".join(describe(inner) for inner in error.exceptions)
     try:
         text = " ".join(str(error).split())
-    except BaseException:  # whatever its __str__ raises
+    except BaseException:  # its __str__ may raise anything
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -81,7 +81,7 @@ class _RecordFormatter(logging.Formatter):
             return value
         try:
             return self._convert(value, depth)
-        except BaseException:  # whatever its __str__ raises
+        except BaseException:  # its __str__ may raise anything
             return f"<unprintable {type(value).__name__}>"
 
     def _convert(self, value: object, depth: int) -> Plain:
@@ -134,9 +134,9 @@ class JsonFormatter(_RecordFormatter):
 class ConsoleFormatter(_RecordFormatter):
     """An aligned line for people. Ambiguous and unprintable values are quoted."""
 
-    def __init__(self, redactor: Redactor, *, colour: bool) -> None:
+    def __init__(self, redactor: Redactor, *, color: bool) -> None:
         super().__init__(redactor)
-        self._colour = colour
+        self._color = color
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
@@ -144,8 +144,8 @@ class ConsoleFormatter(_RecordFormatter):
         name = record.name.removeprefix("sentinel.")
         event = _printable(self._event(record))
         fields = [f"{field}={_format_value(value)}" for field, value in self._fields(record).items()]
-        if self._colour:
-            tint = _COLOURS.get(level, "")
+        if self._color:
+            tint = _COLORS.get(level, "")
             line = f"{_DIM}{time}{_RESET} {tint}{level:<7}{_RESET} {_DIM}{name:<10}{_RESET} {_BOLD}{event}{_RESET}"
         else:
             line = f"{time} {level:<7} {name:<10} {event}"

@@ -33,7 +33,7 @@ _EXIT_TIMEOUT = timedelta(seconds=2)
 _FLUSH_TIMEOUT = timedelta(milliseconds=500)
 _THREAD_PREFIX = "sentinel-blocking"
 _SIGNAL_EXIT = 128
-"""Plus the signal's number: the exit code of a process that a signal ended."""
+"""Added to a signal's number: the exit code of a process that the signal ended."""
 
 
 class ExitCode(IntEnum):

@@ -4,8 +4,8 @@
 
 `Redactor` masks secrets by value wherever they appear: a library quotes the URL that failed, a traceback shows a
 string as Python writes it, a server echoes a header. It recognizes each secret percent-encoded and escaped as
-Python or JSON do. It also masks text that looks like a secret: passwords in URLs, query parameters with telling
-names, and credentials after `Bearer` or `Basic`.
+Python or JSON do. It also masks text that looks like a secret: passwords in URLs, query parameters whose names
+suggest a secret, and credentials after `Bearer` or `Basic`.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class OpenTelemetryTracer:
         resource = Resource.create()
         if str(resource.attributes.get(NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({NAME: SERVICE_NAME}))
-        # Not the global provider: only code that is given this tracer shall trace.
+        # Not the global provider: only code that gets this tracer should trace.
         self._provider: TracerProvider = TracerProvider(resource=resource, shutdown_on_exit=False)
 
         class Exporter(OTLPSpanExporter):

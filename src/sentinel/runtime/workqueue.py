@@ -39,7 +39,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 BACKOFF = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(minutes=5), jitter=0.2)
-"""Between failing runs of one key."""
+"""The delays between failing runs of one key."""
 _NOW = timedelta(0)
 _MAX_DELAY = timedelta(days=365)
 """A server may ask for a longer delay than `datetime` can represent."""
@@ -169,7 +169,7 @@ class WorkQueue(Generic[K, T]):
         outcome: RunOutcome
         try:
             outcome = await process(key, items)
-        except (Exception, asyncio.CancelledError) as error:  # the loop's edge
+        except (Exception, asyncio.CancelledError) as error:  # one failed run must not end its worker
             if is_cancelled(error):
                 raise
             outcome = self._crashed(key, error)

@@ -9,7 +9,7 @@ Use it to test code that sleeps, step by step, in an ordinary asynchronous test:
         await clock.advance(timedelta(seconds=5))
 
 For timeouts, queues and several tasks, or for hours of time, run the whole test on `sentinel.testing.loop`
-instead, where time advances by itself.
+instead, where time advances automatically.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class FakeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FakeFleet:
-    """A `FleetReader` over resources of one kind, which tests may edit at any time, also during a walk."""
+    """A `FleetReader` over resources of one kind, which tests may edit at any time, even during a walk."""
 
     def __init__(self, *, kind: str = "Cluster", selector: Selector | None = None, page_size: int = 100) -> None:
         if page_size < 1:
@@ -143,7 +143,7 @@ class FakeFleet:
         )
 
     def put_encoded(self, document: bytes) -> None:
-        """Add an item exactly as given, also one that is not a valid resource or not valid JSON."""
+        """Add an item exactly as given, even one that is not a valid resource or not valid JSON."""
         self._items[f"item {next(self._encoded)}"] = document
 
     def change_spec(self, resource_id: str, spec: Json, *, at: datetime) -> None:

@@ -1,7 +1,7 @@
 """A fleet store in memory.
 
 It passes the same contract suite as SQLite and PostgreSQL, so a test or simulation with it is valid for them. It
-is stricter in one point, to expose bugs in its callers: changing a family without locking it is an error, where a
+is stricter in one way, to expose bugs in its callers: changing a family without locking it is an error, where a
 database would sometimes lose an update.
 
     database = MemoryDatabase()

@@ -1,7 +1,7 @@
 """The tables of the fleet store in memory, and the sorted keys for its lists.
 
 Keys are sorted for every order and a page's start is found by bisection, so that the last page of a list costs as
-much as the first. Rare queries scan everything. The tables know no transactions: a change is undone by its
+much as the first. Rare queries scan everything. The tables have no transactions: a change is undone by its
 reverse.
 """
 

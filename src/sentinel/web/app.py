@@ -53,7 +53,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     """Descriptions of its routes' tags for the OpenAPI document, in display order."""
     observers: Sequence[RequestObserver] = ()
-    """Notified about requests to its routes only, such as metrics with a prefix of their own."""
+    """Notified about requests to its routes only, such as metrics with their own prefix."""
 
 
 def build_app(
@@ -164,7 +164,7 @@ def check_routes(routes: Iterable[Route], *, permissions: Permissions) -> None:
 
 
 def _route_errors(route: Route, permitted: Collection[Action]) -> Iterator[str]:
-    # A misspelt action would lock everyone out, except from an insecure server.
+    # A misspelled action would lock everyone out, except from an insecure server.
     if not isinstance(route.action, Open) and route.action not in permitted:
         yield f"expected an action, or OPEN, got {route.action!r}, which no role is permitted"
     segments = route.path.removeprefix("/").split("/")

@@ -37,7 +37,7 @@ class ClientConnection(Protocol):
 
 
 class _UnknownConnection:
-    """For other servers: streams end by themselves or when the client disconnects."""
+    """For other servers: streams end on their own or when the client disconnects."""
 
     def __init__(self) -> None:
         self.stopping = Stopping()

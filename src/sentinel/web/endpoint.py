@@ -23,7 +23,7 @@ _BODILESS = frozenset((204, 304))
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """A route, and the observers of its requests besides those of the application."""
+    """A route, and the observers of its requests in addition to those of the application."""
 
     route: Route
     observers: tuple[RequestObserver, ...] = ()
@@ -54,7 +54,7 @@ class Endpoint:
             return await self._handle(scope, receive)
         except ClientDisconnected:
             raise
-        except Exception as error:  # the server's edge: a bug is logged and becomes a 500
+        except Exception as error:  # a bug is logged and becomes a 500
             return problem_response(errors.as_problem(error) or self._unexpected(scope, error))
 
     def _unexpected(self, scope: Scope, error: Exception) -> Problem:

@@ -53,8 +53,8 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 def read(request: Request, *meaning: object) -> IdempotencyKey | None:
     """Return the key of a request, or None. A key that is too long or not printable is a 400.
 
-    `meaning` is the operation and its arguments, as values that msgspec encodes. The bytes of the body would not
-    do: a client that repeats a request may order members differently.
+    `meaning` is the operation and its arguments, as values that msgspec encodes. The bytes of the body cannot be
+    used: a client that repeats a request may order members differently.
     """
     key = request.header(HEADER) or ""
     if len(key) > _MAX_LENGTH or not key.isprintable():

@@ -1,5 +1,5 @@
-"""What every request passes: a request id, a timeout, a limit on concurrent requests, headers that every response
-has, and a record for the access log and metrics.
+"""Middleware for every request: a request id, a timeout, a limit on concurrent requests, headers that every
+response has, and a record for the access log and metrics.
 
 It is plain ASGI around the whole application, so that responses of the framework pass through it too, and cheap
 enough not to show in a profile. Streams are sent from here, because neither timeout nor limit applies to them once
@@ -68,7 +68,7 @@ class RequestContext:
         self.route: Route | None = None
         """None until the router has matched it."""
         self.observers: Sequence[RequestObserver] = ()
-        """Observers of the route, besides those of the application."""
+        """Observers of the route, in addition to those of the application."""
         self.actor = ""
         """The name of the caller; empty until it is identified."""
         self.stream: Stream | None = None

@@ -21,7 +21,7 @@ CONTENT_TYPE: Final = "application/problem+json"
 
 _MAX_SHOWN_LENGTH = 80
 _MAX_KEY_LENGTH = 80
-"""Of a key in a field path. Quoting longer ones could make the response much larger than the request."""
+"""The longest key in a field path. Longer ones could make the response much larger than the request."""
 
 
 class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):

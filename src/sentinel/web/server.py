@@ -51,8 +51,8 @@ class Server:
         close_timeout: timedelta = CLOSE_TIMEOUT,
         send_timeout: timedelta = SEND_TIMEOUT,
     ) -> None:
-        """`close_timeout` is for requests in progress when `close` is called without a stop before. `send_timeout`
-        is for clients that read nothing of what they are sent."""
+        """`close_timeout` is for requests in progress when `close` is called and the server was not stopped.
+        `send_timeout` is for clients that read nothing of what they are sent."""
         self.address = address
         """After `open`, with the actual port."""
         self._log = log

@@ -45,12 +45,12 @@ class Streams:
     async def end(self, stream: Stream, *, log: Log) -> None:
         """Close a stream, begun or not. Errors of its clean-up are only logged: its response has ended."""
         self._open.discard(stream)
-        aclose = getattr(stream.content, "aclose", None)  # generators have it, other iterators may
+        aclose = getattr(stream.content, "aclose", None)  # optional for iterators that are not generators
         if aclose is None:
             return
         try:
             await aclose()
-        except Exception as error:  # the server's edge: the response has ended already
+        except Exception as error:  # the response has already ended
             log.exception("http.stream_close_failed", error=error)
 
 
@@ -86,7 +86,7 @@ async def _send_all(stream: Stream, send: Send, connection: ClientConnection, lo
     except Stalled:
         log.warning("http.stalled", seconds=SEND_TIMEOUT.total_seconds())
         connection.abort()
-    except Exception as error:  # the server's edge: the client sees a truncated response
+    except Exception as error:  # the client sees a truncated response
         log.exception("http.failed", error=error)
         connection.close()
 

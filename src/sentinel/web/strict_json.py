@@ -26,7 +26,7 @@ MAX_DEPTH: Final = 64
 
 _MAX_INTEGER, _MIN_INTEGER = 2**63 - 1, -(2**63)
 _MAX_DIGITS = 20
-"""Of an integer that may fit, including its sign. Python takes quadratic time for long integers."""
+"""The length of the longest integer that may fit, with its sign. Python takes quadratic time for long integers."""
 _MAX_ERRORS = 20
 _MAX_TOKENS = 20_000
 """How many tokens are read to find the path of an error."""

@@ -75,7 +75,7 @@ async def test_a_token_invalid_in_a_header_is_refused_and_not_printed() -> None:
     code, _, err = await run(get, "clusters", environ={"SENTINEL_TOKEN": "two\nlines"})
 
     assert code == 2
-    assert "SENTINEL_TOKEN: expected visible ASCII" in err
+    assert "SENTINEL_TOKEN: expected only visible ASCII" in err
     assert "lines" not in err
 
 

@@ -32,7 +32,7 @@ def test_the_patch_turns_one_value_into_the_other(before: Any, after: Any) -> No
 @given(value=OBJECTS)
 def test_equal_values_have_no_difference(value: Any) -> None:
     assert diff.make_patch(value, value) == {}
-    assert list(diff.render(value, value, is_coloured=False)) == []
+    assert list(diff.render(value, value, is_colored=False)) == []
 
 
 def test_equal_numbers_of_different_types_do_not_differ() -> None:
@@ -44,25 +44,25 @@ def test_true_differs_from_one() -> None:
 
 
 def test_the_diff_shows_removed_and_added_lines() -> None:
-    lines = list(diff.render({"b": 1, "a": [1]}, {"a": [1], "c": "x"}, is_coloured=False))
+    lines = list(diff.render({"b": 1, "a": [1]}, {"a": [1], "c": "x"}, is_colored=False))
 
     assert lines == [" a:", " - 1", "-b: 1", "+c: x"]
 
 
 def test_keys_that_look_like_a_diff_are_shown() -> None:
-    assert list(diff.render({"--a": 1}, {"++b": 1}, is_coloured=False)) == ["---a: 1", "+++b: 1"]
+    assert list(diff.render({"--a": 1}, {"++b": 1}, is_colored=False)) == ["---a: 1", "+++b: 1"]
 
 
 def test_lines_far_from_a_change_are_omitted() -> None:
     before: dict[str, Json] = {f"k{number:02}": number for number in range(20)}
 
-    lines = list(diff.render(before, {**before, "k00": -1, "k19": -1}, is_coloured=False))
+    lines = list(diff.render(before, {**before, "k00": -1, "k19": -1}, is_colored=False))
 
     assert lines.count(" …") == 1
     assert len(lines) == 11
 
 
-def test_added_lines_are_green_if_coloured() -> None:
-    lines = list(diff.render({}, {"a": 1}, is_coloured=True))
+def test_added_lines_are_green_if_colored() -> None:
+    lines = list(diff.render({}, {"a": 1}, is_colored=True))
 
     assert lines[-1] == "\x1b[32m+a: 1\x1b[0m"

@@ -79,7 +79,7 @@ async def test_the_table_shows_states_and_what_each_resource_waits_for(fleet: Se
     assert "2 (1 seen)" in rows["c"]
     assert rows["c"].endswith("validation, dns")
     assert "deleting" in rows["d"]
-    assert rows["d"].endswith("adapters to finalise")
+    assert rows["d"].endswith("adapters to finalize")
 
 
 async def test_the_table_shows_a_deletion_that_waits_for_children(fleet: ServedFleet) -> None:
@@ -90,7 +90,7 @@ async def test_the_table_shows_a_deletion_that_waits_for_children(fleet: ServedF
 
     _, out, _ = await fleet.run(get, "clusters", "one")
 
-    assert out.rstrip().endswith("children to go")
+    assert out.rstrip().endswith("children to be deleted")
 
 
 async def test_the_table_has_every_page(fleet: ServedFleet) -> None:

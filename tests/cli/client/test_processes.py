@@ -121,7 +121,7 @@ async def test_on_a_terminal_apply_asks_for_confirmation(fleet: ServedFleet, tmp
     assert sum(each.startswith("POST") for each in fleet.requests) == 1
 
 
-async def test_on_a_terminal_rows_are_coloured_and_truncated(fleet: ServedFleet) -> None:
+async def test_on_a_terminal_rows_are_colored_and_truncated(fleet: ServedFleet) -> None:
     await fleet.create(name="a-rather-long-name-for-a-cluster", id="an-id-that-is-not-short-either")
     screen = Terminal("get", "clusters", server=fleet.url)
 

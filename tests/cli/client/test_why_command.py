@@ -90,8 +90,8 @@ async def test_a_deletion_lists_adapters_and_children(fleet: ServedFleet) -> Non
     _, child, _ = await fleet.run(why, "p1", "--output", "json")
     _, out, _ = await fleet.run(why, "c1", "--output", "json")
 
-    assert "waiting for validation to finalise for " in text
-    assert "waiting for 1 child to go" in text
+    assert "waiting for validation to finalize for " in text
+    assert "waiting for 1 child to be deleted" in text
     assert decoded(child)["deleting"] is True
     body = decoded(out)
     assert (body["deleting"], body["children"]) == (True, 1)

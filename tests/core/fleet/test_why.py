@@ -177,7 +177,7 @@ def test_without_required_adapters_nothing_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("children", "line"), [(1, "waiting for 1 child to go"), (2, "waiting for 2 children to go")]
+    ("children", "line"), [(1, "waiting for 1 child to be deleted"), (2, "waiting for 2 children to be deleted")]
 )
 def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) -> None:
     state = lifecycle.delete(created(), RULES, children=children, actor="me", now=after(10))
@@ -192,8 +192,8 @@ def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) ->
 
     assert sentences(found, at=20)[:4] == [
         "Cluster one: being deleted for 10s",
-        "waiting for dns to finalise for 10s: Cleaning – two left",
-        "waiting for validation to finalise for 10s: it has not reported that it has cleaned up",
+        "waiting for dns to finalize for 10s: Cleaning – two left",
+        "waiting for validation to finalize for 10s: it has not reported that it has cleaned up",
         line,
     ]
 

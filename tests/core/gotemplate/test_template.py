@@ -65,13 +65,13 @@ def test_an_invalid_template_is_rejected_with_its_position(
          "(line 1, column 3 of the template)"),
         ("{{eq .labels .nodes}}", "error calling eq: non-comparable types: map[string]interface {} and "
          "[]interface {} (line 1, column 3 of the template)"),
-        ("{{index .nodes 7}}", "error calling index: index out of range: there are 2 "
+        ("{{index .nodes 7}}", "error calling index: index out of range: the length is 2 "
          "(line 1, column 3 of the template)"),
         ("{{len .count}}", "error calling len: len of type int64 (line 1, column 3 of the template)"),
         ("{{template \"t\"}}", "template \"t\" not defined (line 1, column 12 of the template)"),
         ("{{range 1.5}}{{end}}", "range can't iterate over a value of type float64 "
          "(line 1, column 9 of the template)"),
-        ("{{printf \"%p\" .nodes}}", "error calling printf: %p asks for an address, and a value of a document has "
+        ("{{printf \"%p\" .nodes}}", "error calling printf: %p prints an address, and values of a document have "
          "none (line 1, column 3 of the template)"),
     ],
 )  # fmt: skip

@@ -199,7 +199,7 @@ class TestShapes:
         server.put_many(6)
         server.script = lambda request: Fault.HALF if request.query.get("after", "").endswith(":4") else None
 
-        with pytest.raises(FetchError, match="ends the list after 5 items, 6 being the total"):
+        with pytest.raises(FetchError, match="the list ended after 5 items of a total of 6"):
             await walk(make_reader(backoff=TWICE))
 
     async def test_without_fields_a_cursor_request_has_none(
@@ -306,7 +306,7 @@ class TestShapes:
 
         server.script = grow
 
-        assert "more are announced" in await failure(make_reader(page_size=1000))
+        assert "and a next page" in await failure(make_reader(page_size=1000))
 
     async def test_labels_of_returned_resources_are_checked(self, make_reader: MakeReader) -> None:
         unfiltered = FleetServer(honours_selector=False)

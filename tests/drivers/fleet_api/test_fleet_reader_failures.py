@@ -100,7 +100,7 @@ class TestRetries:
             (Fault.TRUNCATED, "payload is not completed"),
             (
                 Fault.HALF,
-                "expected 2 items, 3 being the total, got 1; does the server cap its pages below page_size?",
+                "expected 2 items of a total of 3, got 1; does the server cap its pages below page_size?",
             ),
             (Fault.EMPTY, "expected a page of resources"),
             (Fault.DROP, "Server disconnected"),
@@ -407,8 +407,8 @@ class TestToken:
         in_file = await failure(make_reader(token_file=file))
         given = await failure(make_reader(token=content))
 
-        assert f"token_file {file}: expected visible ASCII characters alone" in in_file
-        assert "token: expected visible ASCII characters alone" in given
+        assert f"token_file {file}: expected only visible ASCII characters" in in_file
+        assert "token: expected only visible ASCII characters" in given
         assert SECRET not in in_file + given
         assert server.received == []
 

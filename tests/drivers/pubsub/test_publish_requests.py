@@ -93,7 +93,7 @@ def test_an_event_larger_than_a_request_is_skipped() -> None:
 
     assert [request.positions for request in requests] == [[0, 2]]
     assert batch.outcomes == [Outcome.UNCONFIRMED, Outcome.UNSENDABLE, Outcome.UNCONFIRMED]
-    assert "a request may have" in batch.reasons[1]
+    assert "the limit of a request is" in batch.reasons[1]
 
 
 @pytest.mark.parametrize("subject", ["x" * (MAX_TEXT_BYTES + 1), "ü" * (MAX_TEXT_BYTES // 2 + 1), "\ud800"])

@@ -55,7 +55,9 @@ class TestRequiredResources:
     async def test_open_names_a_missing_subscription(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
         async with pubsub.open_inbox(host) as inbox:
-            with pytest.raises(Misconfigured, match=rf"subscription '.*/{name}': .*create it, or let it be"):
+            with pytest.raises(
+                Misconfigured, match=rf"subscription '.*/{name}': .*create it, or set BROKER_CREATE_TOPIC"
+            ):
                 await make_subscriber(host, topic=inbox.topic, subscription=name).open()
 
     async def test_a_subscription_of_another_topic_is_a_misconfiguration(self) -> None:
@@ -65,7 +67,7 @@ class TestRequiredResources:
                 pass
 
             expected = (
-                f"subscription '.*/{name}': expected one of topic '.*/{other.topic}', got one of '.*/{one.topic}'"
+                f"subscription '.*/{name}': expected it to have topic '.*/{other.topic}', got '.*/{one.topic}'"
             )
             with pytest.raises(Misconfigured, match=expected):
                 await make_subscriber(host, topic=other.topic, subscription=name).open()

@@ -111,8 +111,8 @@ def test_without_a_limit_a_body_is_one_frame() -> None:
 @pytest.mark.parametrize(
     ("unsendable", "reason"),
     [
-        (event(id="é" * 128), "its id takes 256 bytes of 255"),
-        (event(type="t" * 256), "its type takes 256 bytes of 255"),
+        (event(id="é" * 128), "its id takes 256 bytes, and the limit is 255"),
+        (event(type="t" * 256), "its type takes 256 bytes, and the limit is 255"),
         (event(time="yesterday"), "its time cannot be sent: 'yesterday'"),
         (event(time="1969-12-31T23:59:59Z"), "its time cannot be sent: '1969-12-31T23:59:59Z'"),
     ],
@@ -123,7 +123,7 @@ def test_an_event_that_the_protocol_cannot_carry_is_unsendable(unsendable: Event
 
 
 def test_attributes_must_fit_into_one_frame() -> None:
-    with pytest.raises(Unsendable, match=r"its attributes take \d+ bytes of 4088"):
+    with pytest.raises(Unsendable, match=r"its attributes take \d+ bytes, and the limit is 4088"):
         make_encoder().encode(event(subject="s" * FRAME_MAX))
 
 

@@ -431,8 +431,8 @@ class TestConnection:
             unavailable_reason = publisher.unavailable_reason()
 
         assert (
-            unavailable_reason
-            == f"127.0.0.1:{RABBITMQ_PORT}: virtual host 'no/where' is unknown, or closed to this user"
+            unavailable_reason == f"127.0.0.1:{RABBITMQ_PORT}: virtual host 'no/where' does not exist, "
+            "or this user has no access to it"
         )
 
     async def test_close_ends_a_publish_that_waits_for_a_connection(self) -> None:

@@ -281,7 +281,7 @@ class TestToken:
 
     @pytest.mark.parametrize("text", ["two words", "ü", "a\nb"])
     def test_a_token_invalid_in_a_header_is_refused_without_showing_it(self, text: str) -> None:
-        with pytest.raises(Misconfigured, match=r"^SENTINEL_TOKEN: expected visible ASCII characters alone$"):
+        with pytest.raises(Misconfigured, match=r"^SENTINEL_TOKEN: expected only visible ASCII characters$"):
             BearerToken(text, name="SENTINEL_TOKEN").read()
 
     async def test_an_unreadable_token_file_raises_before_anything_is_sent(

@@ -88,9 +88,9 @@ def apply(
         return code
     # With JSON or YAML on stdout, the diff goes to stderr.
     is_for_scripts = output is not OutputFormat.TABLE
-    is_coloured = sys.stderr.isatty() if is_for_scripts else session.is_terminal()
+    is_colored = sys.stderr.isatty() if is_for_scripts else session.is_terminal()
     for step in steps:
-        for line in _diff(step, is_coloured=is_coloured):
+        for line in _diff(step, is_colored=is_colored):
             click.echo(line, err=is_for_scripts)
     changes = sum(step.action is not PlanAction.NONE for step in steps)
     if is_dry or not changes:
@@ -164,7 +164,7 @@ def _planned(step: PlanStep) -> AppliedStep:
     )
 
 
-def _diff(step: PlanStep, *, is_coloured: bool) -> Iterator[str]:
+def _diff(step: PlanStep, *, is_colored: bool) -> Iterator[str]:
     wanted = step.wanted
     if step.action is PlanAction.NONE:
         return
@@ -172,9 +172,9 @@ def _diff(step: PlanStep, *, is_coloured: bool) -> Iterator[str]:
     after_labels: Json = labels if wanted.labels is None else dict(wanted.labels)
     after_spec: Json = spec if wanted.spec is None else wanted.spec
     heading = f"create {step.title}" if step.current is None else f"change {step.title} ({wanted.name})"
-    yield click.style(printable(heading), bold=True) if is_coloured else printable(heading)
+    yield click.style(printable(heading), bold=True) if is_colored else printable(heading)
     before, after = _without_empty(labels, spec), _without_empty(after_labels, after_spec)
-    yield from diff.render(before, after, is_coloured=is_coloured)
+    yield from diff.render(before, after, is_colored=is_colored)
 
 
 def _without_empty(labels: Json, spec: Json) -> Json:

@@ -1,4 +1,4 @@
-"""An HTTP connection to one server, for commands that a person runs.
+"""An HTTP connection to one server, for interactive commands.
 
 A command sends a few requests and exits, so nothing is retried: the user sees at once what is wrong, in one line
 that names the flags and variables to check.

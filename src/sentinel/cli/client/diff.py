@@ -15,7 +15,7 @@ from sentinel.core import merge_patch
 from sentinel.core.json import Json
 
 _CONTEXT_LINES = 3
-_COLOURS = {"+": "green", "-": "red"}
+_COLORS = {"+": "green", "-": "red"}
 
 
 def make_patch(before: dict[str, Json], after: dict[str, Json]) -> dict[str, Json]:
@@ -38,7 +38,7 @@ def make_patch(before: dict[str, Json], after: dict[str, Json]) -> dict[str, Jso
     return patch
 
 
-def render(before: Json, after: Json, *, is_coloured: bool) -> Iterator[str]:
+def render(before: Json, after: Json, *, is_colored: bool) -> Iterator[str]:
     """Yield a diff of both as YAML with sorted keys; nothing if they are equal. Dots mark omitted lines."""
     is_first_hunk = True
     diff = difflib.unified_diff(_yaml_lines(before), _yaml_lines(after), n=_CONTEXT_LINES, lineterm="")
@@ -48,8 +48,8 @@ def render(before: Json, after: Json, *, is_coloured: bool) -> Iterator[str]:
                 yield " …"
             is_first_hunk = False
             continue
-        colour = _COLOURS.get(line[0]) if is_coloured else None
-        yield click.style(line, fg=colour) if colour else line
+        color = _COLORS.get(line[0]) if is_colored else None
+        yield click.style(line, fg=color) if color else line
 
 
 def _yaml_lines(value: Json) -> list[str]:

@@ -80,16 +80,16 @@ def cells(resource: ResourceSummary, required: Sequence[str], now: datetime) -> 
 
 
 def lines(resources: Sequence[ResourceSummary], required: Sequence[str], now: datetime) -> Iterator[str]:
-    """Yield the header, then a line for each resource; truncated and coloured on a terminal."""
+    """Yield the header, then a line for each resource; truncated and colored on a terminal."""
     columns = session.terminal_width()
     header, *rows = table.render(HEADER, [cells(resource, required, now) for resource in resources])
     yield session.truncate(header, columns)
     for resource, row in zip(resources, rows, strict=True):
-        yield coloured(session.truncate(row, columns), resource)
+        yield colored(session.truncate(row, columns), resource)
 
 
-def coloured(line: str, resource: ResourceSummary) -> str:
-    """Colour the line by the resource's state; unchanged if stdout is not a terminal."""
+def colored(line: str, resource: ResourceSummary) -> str:
+    """Color the line by the resource's state; unchanged if stdout is not a terminal."""
     if not session.is_terminal():
         return line
     if resource.is_deleting:
@@ -124,7 +124,7 @@ def _waiting_for(resource: ResourceSummary, required: Sequence[str]) -> str:
     if resource.is_deleting:
         ready = resource.status.condition(READY)
         has_children = ready is not None and ready.reason == ConditionReason.RECONCILED_WAITING_FOR_CHILDREN
-        return "children to go" if has_children else "adapters to finalise"
+        return "children to be deleted" if has_children else "adapters to finalize"
     if resource.is_ready:
         return ""
     return ", ".join(why.blocking_adapters(resource.status, generation=resource.generation, required=required))

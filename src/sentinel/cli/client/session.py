@@ -145,7 +145,7 @@ def print_resource(resource: FetchedDocument, message: str, output: OutputFormat
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal. Only a terminal gets colours and truncated lines."""
+    """Whether stdout is a terminal. Only a terminal gets colors and truncated lines."""
     return sys.stdout.isatty()
 
 

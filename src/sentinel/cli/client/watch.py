@@ -202,7 +202,7 @@ class _Printer:
                 continue
             else:
                 printed[resource.id] = state
-            click.echo(resource_table.coloured(session.truncate(line, columns), resource))
+            click.echo(resource_table.colored(session.truncate(line, columns), resource))
 
 
 class _Identified(msgspec.Struct):

@@ -25,7 +25,7 @@ from sentinel.runtime.process import ExitCode
 F = TypeVar("F", bound=Callable[..., object])
 
 _SHOWN_DIGITS = 12
-"""Of a hash: enough to identify a token."""
+"""Digits of a hash: enough to identify a token."""
 _MIN_PREFIX = 6
 
 

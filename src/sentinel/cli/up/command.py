@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _parse_path(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    # Path("") is the working directory, which an empty option certainly does not mean.
+    # Path("") is the working directory. An empty option must not mean that.
     if text is not None and not text.strip():
         raise click.BadParameter('expected a path, got ""')
     return None if text is None else Path(text)

@@ -1,6 +1,6 @@
-"""The state behind the live view: the resources, the recent activity and the totals.
+"""The state that the live view shows: the resources, the recent activity and the totals.
 
-Observers of the pulses and adapters update it, and the fleet is read through the API like by any other client. So
+Observers of the pulses and adapters update it, and the fleet is read through the API, as by any other client. So
 the live view shows what users of the API see.
 """
 

@@ -94,7 +94,8 @@ class Demo:
             self._emit(f"failed: {error}", ActivityLevel.ERROR)
 
     async def _restore(self, fleet: FleetClient) -> bool:
-        """Create missing resources and repair those that an earlier start left broken; whether there were any."""
+        """Create missing resources and repair those that an earlier start left broken. Return whether there were
+        any."""
         is_restored = False
         for kind in self._kinds.values():
             if kind.parent and kind.parent not in self._kinds:
@@ -116,7 +117,7 @@ class Demo:
     async def _create(
         self, fleet: FleetClient, kind: KindRules, name: str, region_index: int, parent: ResourceDocument | None
     ) -> bool:
-        """Create a resource unless another user has taken its name; whether it was created."""
+        """Create a resource unless another user has taken its name. Return whether it was created."""
         if (kind.plural, name) in self._taken:
             return False
         region = _REGIONS[region_index % len(_REGIONS)]

@@ -1,8 +1,8 @@
 """Polling the fleet through the API, for the live view and for activities such as "is ready".
 
-Neither pulses nor adapters report names and conditions of the whole fleet, so they are read like by any client. Of
-a large kind only the first page is read, more than a terminal can show; its pulse knows how many of the rest are
-ready.
+Neither pulses nor adapters report names and conditions of the whole fleet, so they are read as by any client. Only
+the first page of a large kind is read, which is more than a terminal can show; its pulse knows how many of the
+rest are ready.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class _PlanLoader:
     def pulses(self, kinds: Kinds) -> Iterator[PulseSettings]:
         """Yield the settings of a pulse for each kind with required adapters.
 
-        The settings are loaded for the other kinds too, so that problems show whatever the kinds.
+        The settings are loaded for the other kinds too, so that their problems always show.
         """
         for kind in kinds:
             loaded = self._accept(

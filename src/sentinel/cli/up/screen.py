@@ -260,7 +260,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _without_middle(name: str, width: int) -> str:
-    """Cut the middle of a long name: related names often begin alike and differ at the end."""
+    """Cut the middle of a long name: related names often differ only at the end."""
     if len(name) <= width:
         return name
     tail = max(width - 1, 0) // 2

@@ -1,6 +1,6 @@
-"""Standard output behind a queue, so that a slow reader never blocks the event loop.
+"""A queue for standard output, so that a slow reader never blocks the event loop.
 
-A reader may be slow, stop validation (`| less`, Ctrl-S in a terminal) or be a full disk. So one thread writes, and
+A reader may be slow, stop reading (`| less`, Ctrl-S in a terminal) or be a full disk. So one thread writes, and
 other code only enqueues. The queue is bounded; texts that do not fit are dropped, and a notice counts them. The
 thread writes to the file descriptor itself: blocked in Python's stream it would hold a lock that the interpreter
 needs to exit.

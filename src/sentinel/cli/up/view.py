@@ -176,7 +176,7 @@ class View:
         return Part(name="view", loops=loops, start=start)
 
     def flush(self) -> bool:
-        """Wait until stdout has taken everything, so that the terminal is restored; whether it has."""
+        """Wait until stdout has taken everything, so that the terminal is restored. Return whether it has."""
         return self._stdout.flush(timeout=_FLUSH_TIMEOUT)
 
     def print_totals(self) -> None:

@@ -74,7 +74,7 @@ def read(*, body: bytes, content_type: str, attributes: Mapping[str, str]) -> Ev
     if not resource_id:
         raise InvalidEvent(f"expected a resource's id as the subject, or in the data as one of {', '.join(_IDS)}")
     if _ID.fullmatch(resource_id) is None:
-        raise InvalidEvent("expected a resource's id of letters, digits, - . _ ~, at most 128 of them")
+        raise InvalidEvent("expected a resource's id of at most 128 letters, digits and - . _ ~")
     kind = kind_of(event.type) or _text(data, "kind")
     # Drop a kind that cannot be part of a URL. The resource is found without it.
     return EventTarget(ResourceRef(resource_id, _text(data, "href"), kind if _ID.fullmatch(kind) else ""), event)

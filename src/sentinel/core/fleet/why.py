@@ -1,4 +1,4 @@
-"""Why a resource is not ready, or not deleted yet, as a person would put it.
+"""Why a resource is not ready, or not deleted yet, in plain sentences.
 
 The answer combines three things: the conditions of the resource, the reports of its adapters, and the policy of
 the pulse, which tells when the resource is checked again. Nothing is parsed from messages. The required and the
@@ -113,13 +113,13 @@ def sentences(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) 
     document = why.document
     yield f"{document.kind} {document.name}: {_state(why, since)}"
     for wait in why.waiting_for:
-        to_finalise = " to finalise" if document.is_deleting else ""
-        # Our own reasons are for scripts. Their messages are enough for a person.
+        to_finalize = " to finalize" if document.is_deleting else ""
+        # Reasons that we set ourselves are for scripts. For people their messages are enough.
         reason = "" if wait.reason in _OWN_REASONS else wait.reason
         cause = " – ".join(part for part in (reason, wait.message) if part)
-        yield f"waiting for {wait.adapter}{to_finalise} for {since(wait.since)}" + (f": {cause}" if cause else "")
+        yield f"waiting for {wait.adapter}{to_finalize} for {since(wait.since)}" + (f": {cause}" if cause else "")
     if why.children:
-        yield f"waiting for {why.children} {'child' if why.children == 1 else 'children'} to go"
+        yield f"waiting for {why.children} {'child' if why.children == 1 else 'children'} to be deleted"
     yield _outlook(why, now, duration)
 
 

@@ -94,7 +94,7 @@ def _position(index: Value, capacity: int) -> int:
     if isinstance(index, bool) or not isinstance(index, int):
         raise RenderError(f"cannot index slice/array with type {type_name(index)}")
     if not 0 <= index <= capacity:
-        raise RenderError(f"index out of range: there are {capacity}")
+        raise RenderError(f"index out of range: the length is {capacity}")
     return int(index)
 
 
@@ -122,7 +122,7 @@ def _index(arguments: Arguments) -> Value:
 def _within(index: Value, length: int) -> int:
     position = _position(index, length)
     if position == length:
-        raise RenderError(f"index out of range: there are {length}")
+        raise RenderError(f"index out of range: the length is {length}")
     return position
 
 
@@ -171,7 +171,7 @@ def _printf(arguments: Arguments) -> Value:
 
 
 def _text(arguments: Arguments) -> str:
-    """Return the text to escape. A missing value is what an action of Go prints for it."""
+    """Return the text to escape. As in Go, a missing value is `<no value>`."""
     return printer.sprint(["<no value>" if isinstance(value, Nothing) else value for value in arguments])
 
 

@@ -1,7 +1,7 @@
 """Number literals: their values and types.
 
 The syntax decides the type: digits in any base are an `int`, a point or an exponent makes a float64, and an `i` a
-complex128. Go does not see the base behind a sign, so it takes `-0x1E` as a number with an exponent. So do we.
+complex128. Go does not recognize a base after a sign, so it reads `-0x1E` as a number with an exponent. So do we.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from sentinel.core.gotemplate.values import Nothing, Value, merge_split_characte
 from sentinel.core.gotemplate.verbs import Directive, format_value
 
 _MAX_NUMBER: Final = 10**6
-"""The maximum width and precision. Go takes larger ones for mistakes."""
+"""The maximum width and precision. Go treats larger values as errors."""
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 

@@ -1,9 +1,9 @@
 """Which paths of a document a template may read, to request only those from a server.
 
-The analysis assumes that every branch is taken. A value of which only a member is used need not be fetched whole.
-A value that is printed, compared, tested or iterated over must be. In doubt, more is fetched. The server must
-return a value that blocks a path whole (`a.b` if `a` is a string), so that the template fails as it would on the
-whole document.
+The analysis assumes that every branch is taken. If only a member of a value is used, only that member is fetched.
+A value that is printed, compared, tested or iterated over is fetched whole. If unsure, more is fetched. If a path
+cannot be followed (`a.b` if `a` is a string), the server must return the value there whole, so that the template
+fails as it would on the whole document.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class _LoopPlan:
         self.start = start
         """The step of the next iteration."""
         self.elses = elses
-        """How many loops in their `else` are between."""
+        """The number of inner loops whose `else` is being compiled."""
         self.breaks: list[int] = []
         """The steps that leave the loop."""
 

@@ -40,7 +40,7 @@ def format_value(value: Value, verb: str, directive: Directive) -> str:
     if not isinstance(value, list | dict):
         return "%!p" + _with_type(value, directive) if verb == "p" else _scalar(value, verb, directive)
     if verb == "p":
-        raise RenderError("%p asks for an address, and a value of a document has none")
+        raise RenderError("%p prints an address, and values of a document have none")
     if verb == "w":
         return "%!w" + _with_type(value, directive)
     style = printer.GO_SYNTAX if directive.go_syntax else printer.PLAIN

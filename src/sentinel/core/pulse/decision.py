@@ -59,7 +59,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     is_due: bool
     reason: Reason
     next_event_time: datetime | None
-    """When the next event is due, which may be now; None if time alone makes nothing due."""
+    """When the next event is due, which may be now; None if no event becomes due by time alone."""
     due_time: datetime
     """When the status made, or will make, the resource due; the time of the decision for any other reason."""
     max_age: timedelta

@@ -32,7 +32,7 @@ from sentinel.core.pulse.observation import (
 T = TypeVar("T")
 
 MAX_GROWTH = 10_000
-"""How many more items than twice its first total a list may return before it counts as endless."""
+"""A list counts as endless if it returns more than twice its first total plus this many items."""
 MAX_UNCOUNTED = 10_000_000
 """How many items a list without a total may return."""
 
@@ -248,7 +248,9 @@ def advance(position: Position, page: DecodedPage, *, previous_count: int | None
         recent = (ids, latest) if position.frontier else (latest, ids)
         following = msgspec.structs.replace(following, recent=recent)
         if following.seen > following.max_items:
-            raise EndlessList(f"{following.seen} items were read and more are announced than can be true")
+            raise EndlessList(
+                f"expected at most {following.max_items} items, got {following.seen} and a next page"
+            )
         return NextPage(fresh, following)
     seen = position.seen + page.count
     return NextPage(fresh, None, seen if position.after and page.total is not None and seen < page.total else None)
@@ -273,21 +275,21 @@ def _without(known: frozenset[str], resources: Sequence[FetchedResource]) -> lis
 def _after_numbered(position: Position, page: DecodedPage) -> Position | None:
     number, total, count = position.number, page.total, page.count
     if total is None:
-        raise BadPage("expected a page of resources: neither `total` nor `next` is there")
+        raise BadPage("expected a page of resources with `total` or `next`, got neither")
     # A server that returns more items than requested numbers its pages by what it returns.
     page_size = position.page_size or max(position.size, count)
     promised = min(page_size, total - (number - 1) * page_size)
     if count < promised:
         hint = "; does the server cap its pages below page_size?" if number == 1 and count else ""
-        raise ShortPage(f"expected {promised} items, {total} being the total, got {count}{hint}", count=count)
+        raise ShortPage(f"expected {promised} items of a total of {total}, got {count}{hint}", count=count)
 
     if position.frontier:
         frontier, highest, seen = position.frontier, max(total, position.total), position.seen
     else:
         frontier, highest, seen = number, total, position.seen + count
         if total < position.total:
-            # Something was deleted since the previous page was read. What was the first item of this page then
-            # is now on the previous page, unseen. Read that page again.
+            # Something was deleted since the previous page was read. An unseen item may have moved from this page
+            # to the previous one. Read that page again.
             return msgspec.structs.replace(position, number=number - 1, frontier=number, total=total, seen=seen)
     if frontier * page_size >= total:
         return None
@@ -311,7 +313,7 @@ def _after_cursor(position: Position, page: DecodedPage, previous_count: int | N
         promised = min(position.page_size or position.size, total - position.seen)
         contradicts_itself = number == 1 and not page.next
         if count < promised and (count != previous_count or contradicts_itself):
-            raise ShortPage(f"expected {promised} items, {total} being the total, got {count}", count=count)
+            raise ShortPage(f"expected {promised} items of a total of {total}, got {count}", count=count)
     if not page.next:
         return None
     if page.next in (position.after, position.landmark):
@@ -323,7 +325,7 @@ def _after_cursor(position: Position, page: DecodedPage, previous_count: int | N
         page_size=max(position.page_size, count),
         seen=position.seen + max(count, 1),
         max_items=_max_items(position, page),
-        # Moved at every power of two, the landmark is met again in a cycle of any length (Brent).
+        # Brent's cycle detection: the landmark moves at every power of two, so a cycle of any length is found.
         landmark=position.landmark if number & (number - 1) else page.next,
         is_plain=page.is_plain and (position.is_plain or number == 1),
     )

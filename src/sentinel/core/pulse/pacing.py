@@ -1,17 +1,18 @@
 """Pacing: how often the same event is repeated.
 
-A decision reads a status, and a status can stand still: `Unknown` reports are dropped, one of two adapters may not
-report, the clock of an adapter may be slow. By its status alone such a resource would get an event at every poll.
-So the same generation of a resource is published again only when the max age in force has passed since it was
-last published. A newer generation, a new trigger and new progress are published at once, each of them once.
+A decision reads a status, and a status may stay the same for long: `Unknown` reports are dropped, one of two
+adapters may not report, the clock of an adapter may be slow. If only the status counted, such a resource would get
+an event at every poll. So the same generation of a resource is published again only when the max age in force has
+passed since it was last published. A newer generation, a new trigger and new progress are published at once, each
+of them once.
 
 One table serves three purposes: pacing, publishing nothing twice within a cycle, and forgetting resources that are
 gone. An entry is dropped when the decision on its resource is to skip, so the table of a healthy fleet is nearly
 empty. The table of an unhealthy fleet holds every resource. So an entry is one integer, about 130 bytes with its
 key, rather than an object.
 
-The table records what was published when, and no intervals. It survives a change of settings: a pulse that is
-rebuilt takes over the pacer, and publishes nothing again.
+The table records what was published when, and no intervals. It survives a change of settings: a rebuilt pulse
+takes over the pacer and does not publish the same events again.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ turn "every ten seconds" into "every fifteen" if the poll interval is five secon
 
 
 class Pacer:
-    """Decides on resources, and remembers what was published of them."""
+    """Decides on resources, and remembers which events were published."""
 
     def __init__(self, *, republish_interval: timedelta | None = None) -> None:
         self.republish_interval = republish_interval

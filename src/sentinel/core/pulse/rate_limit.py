@@ -55,7 +55,8 @@ class TokenBucket:
 
 
 class MostUrgent(Generic[T]):
-    """The most urgent of many candidates. It keeps at most `size` of them, so a long backlog costs no memory."""
+    """The most urgent of many candidates. It keeps at most `size` of them, so memory does not grow with the
+    backlog."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -55,7 +55,7 @@ class _Response(msgspec.Struct, frozen=True):
     body: bytes
     discard_reason: str
     problem: ReceivedProblem | None
-    """The body of a status of 400 or more, if it is problem+json."""
+    """The body of an error response, if it is problem+json."""
     text: str
     """The status and the server's explanation, for error messages."""
 
@@ -203,8 +203,8 @@ def _is_about_resource(rejected: RequestRejected) -> bool:
 
 
 def _is_gone(response: _Response, *, requires_problem: bool) -> bool:
-    """Whether the API says that the resource does not exist. A 404 without problem+json may come from a proxy; it
-    counts only if it matters merely that something responds (not `requires_problem`)."""
+    """Whether the API says that the resource does not exist. A 404 without problem+json may come from a proxy, so
+    it counts only without `requires_problem`."""
     if response.status != HTTPStatus.NOT_FOUND or _is_no_route(response):
         return False
     return response.problem is not None or not requires_problem

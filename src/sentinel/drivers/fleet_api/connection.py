@@ -50,7 +50,7 @@ def connect(
             keep_alive=keep_alive,
         )
     except CredentialsInUrl:
-        raise ValueError("endpoint: expected no credentials; they belong into a token") from None
+        raise ValueError("endpoint: expected no credentials; use a token instead") from None
     except InvalidUrl as error:
         raise ValueError(f"endpoint: {error}") from None
 

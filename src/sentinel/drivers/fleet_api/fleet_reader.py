@@ -1,7 +1,7 @@
 """`ports.fleet.FleetReader` over HTTP.
 
 `sentinel.core.pulse.listing` decides how a list is read to its end; this driver fetches the pages. Each page is
-retried by itself, because a walk of hundreds of pages that restarted at every failure would never end. The next
+retried separately, because a walk of hundreds of pages that restarted at every failure would never end. The next
 page is fetched while the consumer works on the current one. Failures that may pass are retried: server errors,
 timeouts, truncated and malformed responses. A rejection ends the walk.
 """
@@ -143,7 +143,7 @@ class HttpFleetReader:
         """Fetch the current total: resources deleted during the walk may be missing, others may not."""
         page = listing.decode_page(await self._get(self._path(Position(size=1)), timeout))
         if page.total is not None and page.total > seen:
-            raise listing.BadPage(f"the last page ends the list after {seen} items, {page.total} being the total")
+            raise listing.BadPage(f"the list ended after {seen} items of a total of {page.total}")
 
     def _read_page(self, position: Position, body: bytes, previous_count: int | None) -> _Fetched:
         page = listing.decode_page(body)

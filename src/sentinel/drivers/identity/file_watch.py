@@ -1,4 +1,4 @@
-"""A file of credentials that is reloaded when it changes, so that no server has to be restarted for a token.
+"""A file of credentials that is reloaded when it changes, so that a new token needs no restart of a server.
 
 If the file becomes invalid or is deleted, the last valid content stays in force: a typo must not lock out every
 client. The problem is logged once per state of the file, without the file's content.

@@ -66,7 +66,8 @@ class JwtKey:
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Misconfigured` if the file has no valid key. An invalid file later leaves the key in use."""
+        """Raises `Misconfigured` if the file has no valid key. If the file becomes invalid later, the key stays in
+        use."""
         log = log or get_logger("jwt")
         self._key = WatchedFile(path, _load, log=log, event="jwt.unusable", monotonic=monotonic)
 

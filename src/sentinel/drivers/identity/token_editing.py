@@ -1,4 +1,4 @@
-"""Adding and revoking tokens in a file that a server reads and that people comment.
+"""Adds and revokes tokens in a file that a server reads and people may edit.
 
 The text is edited to keep comments and layout: an entry is appended or cut out, and the result is parsed again. If
 that does not give the expected tokens, because the list has an unusual form, the whole file is written in the

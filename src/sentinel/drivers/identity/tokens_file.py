@@ -115,7 +115,8 @@ class TokensFile:
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Misconfigured` if the file is invalid. An invalid file later leaves the tokens in use."""
+        """Raises `Misconfigured` if the file is invalid. If the file becomes invalid later, the tokens stay in
+        use."""
         log = log or get_logger("tokens")
         self._tokens = WatchedFile(path, _load, log=log, event="tokens.unusable", monotonic=monotonic)
 

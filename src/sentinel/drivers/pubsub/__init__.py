@@ -1,1 +1,1 @@
-"""Google Pub/Sub: publishing, pulling with leases, and what lies behind its dead-letter topics."""
+"""Google Pub/Sub: publishing, pulling with leases, and dead letters."""

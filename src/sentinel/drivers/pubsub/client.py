@@ -65,7 +65,7 @@ _EMULATOR_CHANNEL_OPTIONS = (*_CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0))
 
 
 class PubSubConnection:
-    """Google's clients on our channel. Calls raise what `CALL_ERRORS` lists."""
+    """Google's clients on our channel. Calls raise the errors in `CALL_ERRORS`."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
@@ -112,7 +112,7 @@ class PubSubConnection:
             )
 
     async def wait_until_lost(self) -> None:
-        """Wait until the connection is lost; gRPC makes another only when there is something to send."""
+        """Wait until the connection is lost; gRPC opens another only when there is something to send."""
         await self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
 
     async def close(self) -> None:
@@ -170,10 +170,9 @@ class LazyConnection:
 
 
 async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
-    """Find or create the topic. Return False if we may not look it up, so that only publishing will tell.
-
-    The publisher role does not include the lookup. Raises `Misconfigured` if every event would be refused, and
-    what `CALL_ERRORS` lists if the call failed.
+    """Find or create the topic. Return False if we have no permission to look it up, which the publisher role does
+    not include. Then only publishing shows whether it exists. Raises `Misconfigured` if every event would be
+    refused, and the errors in `CALL_ERRORS` if the call failed.
     """
     with _setup_errors(f"topic {topic!r}"):
         return await _find_or_create_topic(client, topic, may_create=may_create)
@@ -204,7 +203,7 @@ async def require_subscription(
                 raise
         else:
             if found.topic != topic:
-                expected = f"expected one of topic {topic!r}, got one of {found.topic!r}"
+                expected = f"expected it to have topic {topic!r}, got {found.topic!r}"
                 raise Misconfigured(f"subscription {name!r}: {expected}")
             return
         with suppress(exceptions.AlreadyExists):
@@ -213,13 +212,13 @@ async def require_subscription(
 
 @contextmanager
 def _setup_errors(what: str) -> Iterator[None]:
-    """Raise `Misconfigured` for errors that someone has to fix."""
+    """Raise `Misconfigured` for errors that an operator has to fix."""
     try:
         yield
     except exceptions.Unauthenticated as error:
         raise CredentialsRejected(f"the credentials are not accepted: {describe_error(error)}") from error
     except exceptions.NotFound as error:
-        advice = "create it, or let it be created"
+        advice = "create it, or set BROKER_CREATE_TOPIC=true"
         raise Misconfigured(f"{what}: {describe_error(error)}; {advice}") from error
     except (exceptions.InvalidArgument, exceptions.PermissionDenied) as error:
         raise Misconfigured(f"{what}: {describe_error(error)}") from error

@@ -1,8 +1,8 @@
 """Encoding of events as Pub/Sub messages, and their grouping into publish requests.
 
-Of the attributes around an event only its id and its subject differ from the previous event. The rest is kept
-as a message that is copied and completed, on the protobuf classes themselves: the wrappers of the generated
-client would use most of the time budget of publishing.
+Usually only the id and the subject of an event differ from the previous event. The other attributes are kept in a
+message that is copied and completed. This uses the protobuf classes directly: the wrappers of the generated client
+would use most of the time budget of publishing.
 
 A request succeeds or fails as a whole. So events that Pub/Sub would reject, because they are too large or do
 not fit an attribute, are skipped before they join others.
@@ -45,7 +45,7 @@ class Unsendable(ValueError):
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A request is sent when it reaches the first of these limits.
 
-    No request waits to fill up: a publisher is given everything that is to be sent.
+    No request waits to fill up: a publisher gets all events at once.
     """
 
     count: int = 500
@@ -200,14 +200,14 @@ class RequestEncoder:
             shared.size + len(body) + _checked_length(_ID, event.id) + _checked_length(_SUBJECT, event.subject)
         )
         if needed > self._room:
-            raise Unsendable(f"it takes {needed} bytes, and a request may have {self._room}")
+            raise Unsendable(f"it takes {needed} bytes, and the limit of a request is {self._room}")
         return needed
 
 
 def _checked_length(name: str, value: str) -> int:
     length = _byte_length(value)
     if length > MAX_TEXT_BYTES:
-        raise Unsendable(f"its {name} takes {length} bytes, and an attribute may have {MAX_TEXT_BYTES}")
+        raise Unsendable(f"its {name} takes {length} bytes, and the limit is {MAX_TEXT_BYTES}")
     return length
 
 

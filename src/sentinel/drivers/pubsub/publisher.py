@@ -34,8 +34,8 @@ RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=1
 """Short delays, so that a broker that is back is found within one poll."""
 
 _MAX_ATTEMPTS = 5
-"""After these a request is unconfirmed, in about 1.5 s if the server is unreachable. The caller retries for longer
-and should not be blocked here."""
+"""After these attempts a request is unconfirmed: in about 1.5 s if the server is unreachable. The caller retries
+for longer and should not be blocked here."""
 _ATTEMPT_TIMEOUT = timedelta(seconds=5)
 _OPEN_TIMEOUT = timedelta(seconds=3)
 """How long opening waits for a response before it continues in the background."""
@@ -225,7 +225,7 @@ class PubSubPublisher:
                         self._supervisor.disconnected(describe_error(error))
                     self._supervisor.attempt_failed(error)
                     failures += 1
-                # After a success, too: a connection that is lost at once must not be made again at once.
+                # Also after a success: a connection that is lost immediately must not be reopened immediately.
                 await asyncio.sleep(self._retry.delay(failures, self._random()).total_seconds())
         finally:
             await self._connection.close()

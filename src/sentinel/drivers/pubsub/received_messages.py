@@ -1,4 +1,4 @@
-"""Decoding of messages pulled from Pub/Sub, and the messages under which they are republished.
+"""Decodes messages pulled from Pub/Sub, and builds messages that republish them.
 
 Pub/Sub cannot publish to a single subscription. A replay goes to the topic with the name of its subscription,
 and our subscribers skip replays for others. Any other consumer of the topic sees the event once more, which
@@ -32,7 +32,7 @@ def decode(pulled: ReceivedMessage, *, log: Log) -> DecodedMessage:
     key, attempts = message.message_id, max(1, pulled.delivery_attempt)
     try:
         return DecodedMessage(_read_message(message), key, attempts, _published_time(message))
-    except Exception as error:  # the edge: anyone may publish anything
+    except Exception as error:  # anyone may publish anything
         return event_messages.unreadable(bytes(message.data), error, log=log, key=key, attempts=attempts)
 
 

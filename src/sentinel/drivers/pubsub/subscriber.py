@@ -1,9 +1,9 @@
 """Receiving from Google Cloud Pub/Sub.
 
-Messages are pulled, at most as many as there is capacity for. A streaming pull would be a few milliseconds
-faster, but there the server decides how many messages it sends. A pull waits for messages for a few seconds
-only and is not cancelled, not even on close: the server may answer a cancelled pull all the same, and its
-messages would then be unavailable until their lease ends.
+Messages are pulled, at most as many as there is capacity for. A streaming pull would be a few milliseconds faster,
+but there the server decides how many messages it sends. A pull waits for messages for a few seconds only and is
+not cancelled, not even on close: the server may still answer a cancelled pull, and its messages would then be
+unavailable until their lease ends.
 
 The lease of a held message is extended. When a process dies, its messages go to others after one lease.
 """
@@ -145,7 +145,7 @@ class PubSubSubscriber:
                 self._supervisor.attempt_succeeded()
                 failures = 0
                 await self._pull_until_silent(connection)
-            except Exception as error:  # the loop's edge: the next attempt may succeed
+            except Exception as error:  # the next attempt may succeed
                 self._supervisor.disconnected(client.describe_error(error))
                 self._supervisor.attempt_failed(error)
                 failures += 1

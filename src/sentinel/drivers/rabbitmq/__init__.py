@@ -1,1 +1,1 @@
-"""RabbitMQ: publishing with confirms, subscribing, and what lies in its dead-letter queues."""
+"""RabbitMQ: publishing with confirms, subscribing, and dead letters."""

@@ -103,7 +103,7 @@ class BrokerAddress:
             client_properties={"connection_name": "hyperfleet-sentinel"},
         )
         if self._repair_headers:
-            # These arguments go to aiormq unchanged; aio-pika has none of its own for the transport.
+            # These arguments go to aiormq unchanged; aio-pika itself has none for the transport.
             connection.kwargs["transport_factory"] = RepairingTransport(
                 host=self._host, port=self._port, ssl_context=ssl_context
             )
@@ -125,7 +125,9 @@ class BrokerAddress:
             if "OpenOk" not in str(error):
                 raise
             # aiormq reports a refused virtual host only as an unexpected frame.
-            raise ConnectionError(f"virtual host {self._vhost!r} is unknown, or closed to this user") from error
+            raise ConnectionError(
+                f"virtual host {self._vhost!r} does not exist, or this user has no access to it"
+            ) from error
         if connection.transport is None:
             raise ConnectionError("closed while connecting")
         return connection.transport.connection
@@ -152,12 +154,12 @@ async def keep_connected(
         start = now()
         try:
             await hold_connection()
-        except Exception as error:  # the loop's edge: the next attempt may succeed
+        except Exception as error:  # the next attempt may succeed
             supervisor.disconnected(describe_error(error))
             supervisor.attempt_failed(error)
         await asyncio.sleep(backoff.delay(failures, random()).total_seconds())
-        # Only a connection that lasted resets the count. Otherwise one that is lost as soon as it is made would be
-        # made ten times a second.
+        # Only a connection that lasted resets the count. Otherwise one that is always lost immediately would be
+        # reopened ten times a second.
         failures = 0 if now() - start > 2 * backoff.maximum.total_seconds() else failures + 1
 
 
@@ -255,7 +257,7 @@ async def publish_to_queue(
 async def _on_own_channel(
     connection: AbstractConnection, call: Callable[[AbstractChannel], Awaitable[object]]
 ) -> None:
-    """Make the call on a channel of its own, because a refusal closes the channel."""
+    """Make the call on its own channel, because a refusal closes the channel."""
     channel = await connection.channel(publisher_confirms=False)
     await call(channel)
     await channel.close()

@@ -1,9 +1,9 @@
 """Encoding of events as AMQP 0-9-1 frames.
 
-A library's encoder builds, sorts and checks objects for every message. But of the dozen values around an event
-only its id, its subject and the size of its body differ from the previous event, and that encoder alone would
-use half of the time budget of publishing. Here the constant parts are encoded once, and an event is assembled
-from bytes. The tests compare the result with the library's decoder.
+A library's encoder builds, sorts and checks objects for every message. But usually only the id, the subject and
+the body size of an event differ from the previous event, and that encoder alone would use half of the time budget
+of publishing. Here the constant parts are encoded once, and an event is assembled from bytes. The tests compare
+the result with the library's decoder.
 
 A message is a method frame (`basic.publish`), a header frame (properties, including headers, and the size of
 the body) and body frames. A frame is
@@ -87,7 +87,7 @@ class FrameEncoder:
             self._encode_shared(event.type, event.time)
         event_id = event.id.encode()
         if len(event_id) > _MAX_SHORT_STRING:
-            raise Unsendable(f"its id takes {len(event_id)} bytes of {_MAX_SHORT_STRING}")
+            raise Unsendable(f"its id takes {len(event_id)} bytes, and the limit is {_MAX_SHORT_STRING}")
         subject = event.subject.encode()
         headers = b"".join(
             (
@@ -116,7 +116,7 @@ class FrameEncoder:
         )
         if len(properties) > self._max_payload:
             # A header frame cannot be split, and the broker closes the connection if it is too large.
-            raise Unsendable(f"its attributes take {len(properties)} bytes of {self._max_payload}")
+            raise Unsendable(f"its attributes take {len(properties)} bytes, and the limit is {self._max_payload}")
         return b"".join(
             (
                 self._publish,
@@ -148,7 +148,7 @@ class FrameEncoder:
 def _short_string(value: str, what: str) -> bytes:
     encoded = value.encode()
     if len(encoded) > _MAX_SHORT_STRING:
-        raise Unsendable(f"its {what} takes {len(encoded)} bytes of {_MAX_SHORT_STRING}")
+        raise Unsendable(f"its {what} takes {len(encoded)} bytes, and the limit is {_MAX_SHORT_STRING}")
     return _SHORT_LENGTH.pack(len(encoded)) + encoded
 
 

@@ -1,4 +1,4 @@
-"""Decoding of messages that RabbitMQ delivers, and the properties under which they are republished.
+"""Decodes messages that RabbitMQ delivers, and builds the properties for republishing them.
 
 A message is republished when it is dead-lettered and when it is replayed. It keeps its properties except those
 with side effects: a time to live, further recipients (CC, BCC), the user id, which the broker would verify, and
@@ -37,7 +37,7 @@ def decode(delivered: DeliveredMessage, *, log: Log) -> DecodedMessage:
         return DecodedMessage(
             message, _key(delivered, message), _attempts(delivered), _published_time(delivered, message)
         )
-    except Exception as error:  # the edge: anyone may publish anything
+    except Exception as error:  # anyone may publish anything
         attempts = 2 if delivered.redelivered else 1
         key = delivered.delivery_tag
         return event_messages.unreadable(delivered.body, error, log=log, key=key, attempts=attempts)

@@ -36,7 +36,7 @@ class RestResponse(msgspec.Struct, frozen=True):
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Read the body; of one that is longer than `limit`, at least `limit + 1` bytes."""
+    """Read the body. If it is longer than `limit`, return at least `limit + 1` bytes of it."""
     chunks = []
     size = 0
     async for chunk in response.content.iter_any():

@@ -19,12 +19,12 @@ class Retries(msgspec.Struct, frozen=True):
     """The maximum, including the first."""
     backoff: Backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5), jitter=0.3)
     max_retry_after: timedelta = timedelta(seconds=10)
-    """The longest Retry-After that is honoured."""
+    """The longest Retry-After that is honored."""
 
     def delay(self, attempt: int, *, random: float, retry_after: timedelta = timedelta(0)) -> timedelta | None:
         """Return the delay after attempt number `attempt`, counted from 0; None if it was the last.
 
-        `random` is drawn from [0, 1); `retry_after` is the server's wish.
+        `random` is drawn from [0, 1); `retry_after` is the delay that the server requests.
         """
         if attempt + 1 >= self.attempts:
             return None

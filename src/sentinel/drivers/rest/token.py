@@ -42,7 +42,7 @@ class BearerToken:
             if not token:
                 raise Misconfigured(f"{where}: expected a token, got nothing")
         if not all("!" <= character <= "~" for character in token):
-            raise Misconfigured(f"{where}: expected visible ASCII characters alone")
+            raise Misconfigured(f"{where}: expected only visible ASCII characters")
         if token != self._last:
             self._on_token(token)
             self._last = token

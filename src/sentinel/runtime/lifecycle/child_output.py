@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 _MAX_LINE = 8 * 1024
 _MARGIN = 4 * 1024
-"""Read beyond the longest line, redacted with it, and then dropped. Otherwise a secret that is cut in half would
-not be recognized. This does not help for secrets longer than the margin."""
+"""Bytes read beyond the longest line: redacted with it, then dropped. Without them, a secret cut in half would not
+be recognized. Secrets longer than this may still leak in part."""
 
 
 class OutputLines:

@@ -38,7 +38,7 @@ from sentinel.runtime.log_format import describe
 _WRAPPER = Path(__file__).with_name("exec_with_parent.py")
 _STREAMS = {1: "stdout", 2: "stderr"}
 _OUTPUT_TIMEOUT = timedelta(seconds=1)
-"""For the rest of a dead child's output. A process that it left behind may hold the pipe open."""
+"""How long to wait for the last output of an exited child. A process that it started may hold the pipe open."""
 _READINESS_INTERVAL = timedelta(milliseconds=100)
 _READINESS_TIMEOUT = timedelta(seconds=5)
 
@@ -47,7 +47,7 @@ ReadinessProbe: TypeAlias = Callable[[], Awaitable[str | None]]
 
 
 class ChildExited(Exception):
-    """A child process exited although it was not asked to stop."""
+    """A child process exited without being asked to stop."""
 
 
 class ChildProcess:
@@ -166,7 +166,7 @@ class ChildProcess:
 class _Protocol(asyncio.SubprocessProtocol):
     """Forwards output line by line.
 
-    Unlike a stream reader, it is notified of the exit even if a process that the child left behind holds the pipes
+    Unlike a stream reader, it is notified of the exit even if a process that the child started holds the pipes
     open.
     """
 
@@ -217,7 +217,7 @@ class _Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     async def drain_output(self) -> None:
-        """Wait until all output of a dead child has been forwarded, at most for a timeout."""
+        """Wait until all output of an exited child has been forwarded, at most for a timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_OUTPUT_TIMEOUT.total_seconds()):
                 await self._ended.wait()

@@ -109,7 +109,8 @@ class DynamicParts:
                 self._entries.clear()
 
     async def _remove(self, name: str, entry: _Entry, *, only: Supervisor | None = None) -> bool:
-        """Remove the part that has the name once the lock is held. With `only`, remove no other part than that."""
+        """Remove the part that has the name once the lock is held. With `only`, do nothing if another part has it
+        by then."""
         run = self._current_run()
         async with entry.lock:
             if self._entries.get(name) is not entry:

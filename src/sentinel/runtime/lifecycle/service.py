@@ -32,7 +32,7 @@ class Service:
     drain_timeout: timedelta
     """How long loops have to end once they are asked to stop."""
     close_timeout: timedelta
-    """For one close step. At the end of the run, all steps together have three times as long."""
+    """The timeout of one close step. At the end of the run, all steps together have three times as long."""
     restart: Backoff | None
     """The delays before a failed part is built again. Without it, a failure ends the run."""
     stopping: Stopping

@@ -1,4 +1,4 @@
-"""The request to stop, which every loop is given."""
+"""The stop request that every loop gets."""
 
 from __future__ import annotations
 

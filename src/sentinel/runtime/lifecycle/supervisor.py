@@ -13,7 +13,7 @@ from sentinel.runtime.log_format import describe
 
 
 class LoopEnded(Exception):
-    """A loop returned although it was not asked to stop."""
+    """A loop returned without being asked to stop."""
 
 
 class Supervisor:

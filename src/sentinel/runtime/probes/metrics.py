@@ -58,5 +58,5 @@ class Metrics(Collector):
 
 def register_build_info(registry: CollectorRegistry, component: str) -> None:
     """Register `hyperfleet_sentinel_build_info{version,component} 1`."""
-    info = Info("hyperfleet_sentinel_build", "What is running here.", registry=registry)
+    info = Info("hyperfleet_sentinel_build", "The version and component of this process.", registry=registry)
     info.info({"version": __version__, "component": component})

@@ -73,7 +73,7 @@ def _parse_host(text: str) -> str:
 
 
 def _short_string(expected: str) -> FieldType:
-    """AMQP's short string."""
+    """An AMQP short string."""
 
     def parse(text: str) -> str:
         if len(text.encode()) > 255:

@@ -67,8 +67,7 @@ def _is_directory(path: Path) -> bool:
 def _read_directory(
     directory: Path, root: Origin, known: Collection[str], is_ours: Callable[[str], bool]
 ) -> ParsedSource:
-    """Read a mounted ConfigMap: one file per key, beside hidden entries that Kubernetes uses for atomic
-    updates."""
+    """Read a mounted ConfigMap: one file per key, and hidden entries that Kubernetes uses for atomic updates."""
     try:
         files = sorted(path for path in directory.iterdir() if is_ours(path.name))
     except OSError as error:

@@ -50,11 +50,11 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The timeout of one request, including its body."""
 
     page_size: Annotated[int, field_types.integer(1, 1000)] = 100
-    """Resources per request, from 1 to 1000. The public API of today rejects more than 100."""
+    """Resources per request, from 1 to 1000. The current public API rejects more than 100."""
 
     selector_param: SelectorParam = SelectorParam.LABELS
     """How `resource_selector` is sent to the API: `labels` sends `labels=region=us-east`, `search` sends
-    `search=labels.region='us-east'`, which the public API of today requires."""
+    `search=labels.region='us-east'`, which the current public API requires."""
 
     token_file: Path | None = None
     """A file with the bearer token. It is read again when it changes. Relative to the working directory. It need

@@ -87,7 +87,7 @@ def _merge_value(base: Node, override: Node, type_: Readable) -> Node:
 
 
 def _default_node(field: SettingField, at: Origin) -> Node:
-    """Return what an assignment to one key of an unwritten mapping is applied to."""
+    """Return the mapping that an assignment to one of its keys starts from, if no source has it yet."""
     if isinstance(field.type, TextMapping) and not field.info.required:
         return _node_of_default(field.default())
     return MappingNode((), at)

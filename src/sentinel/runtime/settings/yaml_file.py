@@ -36,7 +36,7 @@ _KNOWN_TAGS = frozenset(
     (None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")))
 )
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as one
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # all line breaks of YAML
 
 
 def parse_file(path: Path) -> ParsedSource:
@@ -115,7 +115,7 @@ def _syntax_error(error: yaml.YAMLError, source: Origin, text: str) -> tuple[Ori
 
 
 class _InvalidDocument(Exception):
-    """The document is YAML, but has no tree."""
+    """The document is valid YAML, but not valid as settings."""
 
     def __init__(self, at: Origin, reason: str) -> None:
         super().__init__(reason)

@@ -1,7 +1,7 @@
 """The SQL database under every store: SQLite embedded, PostgreSQL in production, one history of migrations.
 
-The engine knows no component's tables. A component defines its tables, statements and migrations, and builds its
-store on a database that is opened once per process. The functions here take the database's URL.
+The engine does not depend on any component's tables. A component defines its tables, statements and migrations,
+and builds its store on a database that is opened once per process. The functions here take the database's URL.
 """
 
 from __future__ import annotations

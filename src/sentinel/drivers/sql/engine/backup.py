@@ -1,4 +1,4 @@
-"""Backup and restore of a SQLite database; a backup may run beside a server.
+"""Backup and restore of a SQLite database; a server may run during a backup.
 
 SQLite itself makes the copy, from one snapshot, in a temporary file beside the target. The file is renamed only
 after it is complete, checked and synced, so a failure changes nothing.
@@ -30,7 +30,7 @@ class Copy(msgspec.Struct, frozen=True):
     """A finished copy."""
 
     revision: str
-    """Of its tables."""
+    """The revision of its tables."""
     bytes: int
 
 

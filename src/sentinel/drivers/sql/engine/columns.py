@@ -1,8 +1,8 @@
-"""Column types that behave alike in both databases, and the encoding of times.
+"""Column types that behave the same in both databases, and the encoding of times.
 
-Times are microseconds since 1970 in UTC: both databases compare, index and return integers alike, but their
-timestamp types differ. Texts compare by bytes, which for UTF-8 is the order of Python's strings, so a cursor means
-the same in every store.
+Times are microseconds since 1970 in UTC: both databases compare, index and return integers in the same way, but
+their timestamp types differ. Texts compare by bytes, which for UTF-8 is the order of Python's strings, so a cursor
+means the same in every store.
 """
 
 from __future__ import annotations

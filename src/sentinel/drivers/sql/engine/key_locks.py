@@ -1,7 +1,7 @@
 """One lock per key, within this process.
 
 A pulse makes every adapter of a resource report at the same time. If they all read the same version, only one can
-write and the others query the database for nothing. So they wait here, where waiting holds no connection.
+write and the others waste their queries. So they wait here, where waiting holds no connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PostgreSQL, through a bounded pool of connections that reconnects by itself.
+"""PostgreSQL, through a bounded pool of connections that reconnects automatically.
 
 Work that lost a race, or its connection before the commit, runs again from the start. Work whose commit got no
 response does not, because the commit may have taken effect.
@@ -155,7 +155,7 @@ class PostgresqlDatabase:
             session.unlock_key()
 
     async def _without_transaction(self, session: S, work: Callable[[S], T]) -> T:
-        """Run the work in a greenlet; each statement commits by itself."""
+        """Run the work in a greenlet; each statement is its own transaction."""
         try:
             return await greenlet_spawn(work, session)
         except Exception as error:

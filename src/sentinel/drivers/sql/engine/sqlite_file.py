@@ -134,7 +134,7 @@ def migrate(file: Path, *, history: History, timeout: timedelta) -> Migration:
 
 
 def revision(file: Path) -> str | None:
-    """Return the revision of the tables, or None if there are none. Safe beside a running server."""
+    """Return the revision of the tables, or None if there are none. Safe while a server runs."""
     if not file.exists():
         return None
     with closing(connect(file, is_reader=True)) as connection:

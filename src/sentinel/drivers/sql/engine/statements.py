@@ -114,7 +114,7 @@ class Session(Protocol):
 
 
 class AutocommitSession(Session, Protocol):
-    """A connection outside any transaction: each statement commits by itself."""
+    """A connection outside any transaction: each statement is committed immediately."""
 
     def lock_key(self, key: str) -> None:
         """Wait until no other task of this process holds the key, then hold it until the session ends.

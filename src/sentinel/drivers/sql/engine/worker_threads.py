@@ -94,7 +94,7 @@ class _Worker:
 
 
 class WorkerThreads:
-    """Threads behind one queue."""
+    """Worker threads that share one queue."""
 
     def __init__(
         self, *, name: str, runners: Sequence[JobRunner], max_waiting: int, max_batch: int, timeout: timedelta
@@ -110,7 +110,7 @@ class WorkerThreads:
         self._is_open = True
         self._workers = [_Worker(runner) for runner in runners]
         self._idle = [*self._workers]
-        """Used only on the event loop: only there is it certain that a thread is idle and nothing waits."""
+        """Used only on the event loop, where it is certain that a thread is idle and no job waits."""
         self._threads = [
             threading.Thread(target=self._run, args=(worker,), name=f"{name}-{number}", daemon=True)
             for number, worker in enumerate(self._workers)
@@ -135,7 +135,7 @@ class WorkerThreads:
             raise Unavailable(f"the database did not respond within {self._timeout:g} s") from error
 
     async def close(self) -> None:
-        """Finish waiting jobs and end the threads. A thread that hangs longer than the timeout is left behind."""
+        """Finish waiting jobs and end the threads. A thread that hangs longer than the timeout is abandoned."""
         self._is_open = False
         for worker in self._workers:
             worker.wake(is_last=True)
@@ -188,7 +188,8 @@ class WorkerThreads:
 
 
 def _run_batch(runner: JobRunner, jobs: Sequence[Job]) -> None:
-    """Run jobs and turn any exception into their failure: the thread must survive, as no other does its work."""
+    """Run jobs and turn any exception into their failure: the thread must survive, because no other thread does
+    its work."""
     try:
         runner.run(jobs)
     except BaseException as error:  # for example a MemoryError at a commit
