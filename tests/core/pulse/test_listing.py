@@ -431,7 +431,8 @@ def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
         step = advance(position, server.numbered(position))
         yielded += ids(step)
         position = step.next_position
-        if position is not None and not position.frontier:  # at most one page of deletions between two new pages
+        if position is not None and not position.highest_page:
+            # At most one page of deletions between two new pages.
             for at in data.draw(st.lists(st.integers(0, 99), max_size=size)):
                 server.delete(at)
 
