@@ -26,7 +26,7 @@ from bench.alternating import OURS, SQLALCHEMY, Way, cheapest
 from bench.parts_tables import DOCUMENT, PAGE, PAGE_SIZE, READ, READING, RECORD, RESOURCES, UPDATE, UPDATING
 from sentinel.drivers.sql.engine.sqlite import SqliteDatabase, SqliteSession
 from sentinel.drivers.sql.engine.sqlite_file import connect
-from sentinel.drivers.sql.engine.statements import Session, Value
+from sentinel.drivers.sql.engine.statements import Session, SqlValue
 from sentinel.drivers.sql.history import HISTORY
 
 Do: TypeAlias = Callable[[int], Awaitable[None]]
@@ -269,7 +269,7 @@ async def _read_statement(connection: sqlite3.Connection) -> dict[str, float]:
 
 async def _update_statement(connection: sqlite3.Connection) -> dict[str, float]:
     session = SqliteSession(connection)
-    changed: dict[str, Value] = {"wanted": parts_tables.resource_id(7), "version": 3, "document": DOCUMENT}
+    changed: dict[str, SqlValue] = {"wanted": parts_tables.resource_id(7), "version": 3, "document": DOCUMENT}
     # Within one transaction: a commit would cost more than the statement.
     connection.execute("BEGIN IMMEDIATE")
     with _engine(connection).connect() as through:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import msgspec
 import pytest
 
-from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Statement, Value
+from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, SqlValue, Statement
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.optimistic import OptimisticTransaction
 from sentinel.ports.audit import AuditQuery
@@ -41,24 +41,24 @@ class OneResource:
         self._found = [] if resource is None else [rows.all_columns(resource)]
         self._is_overtaken = is_overtaken
         self.locked: list[str] = []
-        self.written: list[Mapping[str, Value]] = []
+        self.written: list[Mapping[str, SqlValue]] = []
         self.statements = 0
 
     def lock_key(self, key: str) -> None:
         self.locked.append(key)
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self.statements += 1
         return [[each[column.name] for column in rows.RESOURCE.selected_columns] for each in self._found]
 
-    def run(self, statement: Statement, **values: Value) -> int:
+    def run(self, statement: Statement, **values: SqlValue) -> int:
         self.statements += 1
         if self._is_overtaken:
             return 0
         self.written.append(values)
         return 1
 
-    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, SqlValue]]) -> None:
         raise AssertionError("an attempt writes once")
 
 

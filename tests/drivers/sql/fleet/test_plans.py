@@ -17,7 +17,7 @@ import pytest
 
 from sentinel.core import labels
 from sentinel.drivers.sql.engine.postgresql_session import connect
-from sentinel.drivers.sql.engine.statements import Row, Statement, Value
+from sentinel.drivers.sql.engine.statements import Row, SqlValue, Statement
 from sentinel.drivers.sql.fleet import lists
 from sentinel.ports.fleet_store import FleetTransaction, ListPosition, ListQuery, OrderBy, StoredResource
 from sentinel.runtime.secrets import Secret
@@ -38,16 +38,16 @@ class Recorder:
 
     def __init__(self, *, is_sqlite: bool) -> None:
         self.has_snapshot = self.joins_bytes = is_sqlite
-        self.statements: list[tuple[Statement, Mapping[str, Value]]] = []
+        self.statements: list[tuple[Statement, Mapping[str, SqlValue]]] = []
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self.statements.append((statement, values))
         return [(LIMIT, LIMIT), (None, LIMIT)]
 
-    def run(self, statement: Statement, **values: Value) -> int:
+    def run(self, statement: Statement, **values: SqlValue) -> int:
         raise AssertionError("a list writes nothing")
 
-    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, SqlValue]]) -> None:
         raise AssertionError("a list writes nothing")
 
 
@@ -62,7 +62,7 @@ class Planner(ABC):
         self._connection = connection
 
     @abstractmethod
-    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str: ...
+    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str: ...
 
     async def plan(self, query: ListQuery) -> str:
         recorder = Recorder(is_sqlite=self.is_sqlite)
@@ -75,7 +75,7 @@ class SqlitePlanner(Planner):
     scan = "SCAN fleet_"
     sort = "TEMP B-TREE"
 
-    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
+    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str:
         compiled = statement.sqlite
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.bind(values))
         return "\n".join(row[3] for row in rows)
@@ -86,7 +86,7 @@ class PostgresqlPlanner(Planner):
     scan = "Seq Scan"
     sort = "Sort  "
 
-    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
+    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str:
         # Prepared, because plain EXPLAIN would plan for these values.
         await self._connection.execute(f"PREPARE list AS {statement.postgresql.text}")
         nulls = ", ".join("NULL" for _ in statement.postgresql.bind(values))
