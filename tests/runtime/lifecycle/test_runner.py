@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import Part, Shared, shared_resource
+from sentinel.runtime.lifecycle.part import Part, SharedResource, shared_resource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
@@ -84,7 +84,7 @@ def test_readiness_shows_the_startup_step_in_progress(journal: Journal) -> None:
         seen.append(journal.health.readiness().checks["startup"].message)
         yield
 
-    journal.run(journal.part("pulse"), shared=(Shared("broker", context),))
+    journal.run(journal.part("pulse"), shared=(SharedResource("broker", context),))
 
     assert seen == ["opening broker"]
 
