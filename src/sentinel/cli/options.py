@@ -87,7 +87,7 @@ def bind_address(context: click.Context, parameter: click.Parameter, text: str) 
         raise click.BadParameter(str(error)) from error
 
 
-def server_options(*, listen: str, database: str) -> Callable[[F], F]:
+def service_options(*, listen: str, database: str) -> Callable[[F], F]:
     """`--config`, `--listen` and `--database-url`, as parameters of these names. The help names the defaults."""
 
     def decorate(command: F) -> F:
