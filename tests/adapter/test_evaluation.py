@@ -163,18 +163,18 @@ def test_a_secret_is_redacted_even_where_the_message_is_cut() -> None:
         filling = "x" * (4090 - len("ValueError: "))
         raise ValueError(f"{filling}{secret} at https://user:{secret}@dns.internal and ftp://u:other@host")
 
-    conclusion = evaluated(task, Redactor([secret])).conclusion
+    checked = evaluated(task, Redactor([secret])).checked
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert "hunter2" not in conclusion.outcome.message
-    assert "other" not in conclusion.outcome.message
+    assert checked.kind is OutcomeKind.BROKEN
+    assert "hunter2" not in checked.outcome.message
+    assert "other" not in checked.outcome.message
 
 
 def test_message_and_reason_of_an_outcome_are_redacted() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Done("connected with hunter2hunter2", reason="hunter2hunter2")
 
-    outcome = evaluated(task, Redactor(["hunter2hunter2"])).conclusion.outcome
+    outcome = evaluated(task, Redactor(["hunter2hunter2"])).checked.outcome
 
     assert "hunter2" not in f"{outcome.message} {outcome.reason}"
 
@@ -183,18 +183,18 @@ def test_the_data_is_redacted() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Done(data={"dsn": ["postgresql://u:hunter2hunter2@db"], "hunter2hunter2": 1.0, "count": 2})
 
-    conclusion = evaluated(task, Redactor(["hunter2hunter2"])).conclusion
+    checked = evaluated(task, Redactor(["hunter2hunter2"])).checked
 
-    assert conclusion.data == msgspec.Raw(b'{"dsn":["postgresql://u:***@db"],"***":1.0,"count":2}')
+    assert checked.data == msgspec.Raw(b'{"dsn":["postgresql://u:***@db"],"***":1.0,"count":2}')
 
 
 def test_data_without_a_secret_keeps_its_encoding() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Done(data={"large": 2**63, "exact": Decimal("1.50"), "nested": [{"zone": "z1"}, None, True]})
 
-    conclusion = evaluated(task, Redactor(["hunter2hunter2"])).conclusion
+    checked = evaluated(task, Redactor(["hunter2hunter2"])).checked
 
-    assert conclusion.data == msgspec.Raw(
+    assert checked.data == msgspec.Raw(
         b'{"large":9223372036854775808,"exact":"1.50","nested":[{"zone":"z1"},null,true]}'
     )
 
@@ -203,7 +203,7 @@ def test_a_long_message_is_truncated_for_the_report() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Failed("x" * 10_000_000)
 
-    assert len(evaluated(task, Redactor()).conclusion.outcome.message) < 5_000
+    assert len(evaluated(task, Redactor()).checked.outcome.message) < 5_000
 
 
 def test_the_exception_is_kept_for_the_log() -> None:

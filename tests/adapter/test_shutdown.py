@@ -165,7 +165,7 @@ async def test_a_task_that_ignores_cancellation_is_reported_and_blocks_its_key()
 
     assert task.max_running == 1
     assert len(harness.api.sent) == 2
-    assert harness.seen.evaluations[-1].ending is OutcomeKind.DONE
+    assert harness.seen.evaluations[-1].outcome is OutcomeKind.DONE
 
 
 @simulated

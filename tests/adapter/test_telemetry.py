@@ -50,11 +50,11 @@ def output() -> Iterator[Output]:
 
 
 def evaluation(
-    ending: OutcomeKind = OutcomeKind.DONE, *, error: BaseException | None = None, is_lingering: bool = False
+    outcome: OutcomeKind = OutcomeKind.DONE, *, error: BaseException | None = None, is_lingering: bool = False
 ) -> Evaluation:
     return Evaluation(
         resource=CLUSTER,
-        ending=ending,
+        outcome=outcome,
         reason="Completed",
         message="the zone exists",
         duration=2 * SECOND,
@@ -65,8 +65,8 @@ def evaluation(
 
 
 def test_every_series_exists_from_the_start(output: Output) -> None:
-    for ending in OutcomeKind:
-        assert output.metric("evaluations_total", outcome=ending.value) == 0
+    for outcome in OutcomeKind:
+        assert output.metric("evaluations_total", outcome=outcome.value) == 0
     for outcome in ReportOutcome:
         assert output.metric("reports_total", answer=outcome.value) == 0
     for reason in SkipReason:

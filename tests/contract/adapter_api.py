@@ -222,14 +222,14 @@ async def get(harness: AdapterApiHarness, resource_id: str, href: str = "") -> R
 
 def report_of(
     harness: AdapterApiHarness,
-    conclusion: CheckedOutcome | None = None,
+    checked: CheckedOutcome | None = None,
     *,
     adapter: str = "dns",
     generation: int = 1,
     skew: timedelta = timedelta(0),
 ) -> Report:
     return tasks.report(
-        tasks.truncated(conclusion or CheckedOutcome(Done())),
+        tasks.truncated(checked or CheckedOutcome(Done())),
         adapter=adapter,
         generation=generation,
         is_deleting=False,

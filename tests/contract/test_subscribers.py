@@ -19,7 +19,7 @@ from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
 from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
-from sentinel.ports.publisher import Outcome, Publisher
+from sentinel.ports.publisher import Publisher, PublishOutcome
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetters, Message, Subscriber
 from tests.contract import subscriber as contract
 from tests.contract.dead_letters import DeadLettersContract
@@ -42,7 +42,7 @@ class Limits(TypedDict):
 async def publish(publisher: Publisher, events: Sequence[Event]) -> None:
     await publisher.open()
     receipt = await publisher.publish(events, deadline=contract.TIMEOUT)
-    assert set(receipt.outcomes) == {Outcome.CONFIRMED}
+    assert set(receipt.outcomes) == {PublishOutcome.CONFIRMED}
     await publisher.close()
 
 

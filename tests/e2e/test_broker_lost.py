@@ -12,7 +12,7 @@ import pytest
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-from sentinel.ports.publisher import Outcome, Publisher, Receipt
+from sentinel.ports.publisher import Publisher, PublishOutcome, Receipt
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.fleet import FakeFleet
@@ -38,7 +38,7 @@ class IgnoresConfirms:
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         await self._publisher.publish(events, deadline=timedelta(milliseconds=200))
-        return Receipt([Outcome.CONFIRMED] * len(events), [])
+        return Receipt([PublishOutcome.CONFIRMED] * len(events), [])
 
 
 async def restart(node: PrivateRabbitMQ) -> None:

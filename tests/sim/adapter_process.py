@@ -106,7 +106,7 @@ class _TraceObserver:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         resource = evaluation.resource
-        outcome = f"{evaluation.ending} {evaluation.reason}"
+        outcome = f"{evaluation.outcome} {evaluation.reason}"
         self._trace.note(self._name, f"evaluated {resource.id}@{resource.generation}: {outcome}")
         if evaluation.error is not None and not isinstance(evaluation.error, TaskError):
             self._trace.unexpected(self._name, evaluation.error)

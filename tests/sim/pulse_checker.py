@@ -14,7 +14,7 @@ from typing import TypeAlias
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacingVerdict
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from tests.sim.process import Process
 
@@ -66,7 +66,7 @@ class PulseChecker:
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource = pending.paced.resource
             self._process.trace.note(self._process.name, f"event {resource.id}@{resource.generation} {outcome}")
-            if outcome is Outcome.CONFIRMED:
+            if outcome is PublishOutcome.CONFIRMED:
                 self._confirmed(resource)
 
     def finished(self, report: CycleReport) -> None:

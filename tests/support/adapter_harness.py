@@ -19,7 +19,7 @@ from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
-from sentinel.ports.publisher import Outcome as PublishOutcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger

@@ -13,7 +13,7 @@ from sentinel.core.pulse.message import Composer, MessageData
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetPage, FleetReader
-from sentinel.ports.publisher import Outcome, Publisher
+from sentinel.ports.publisher import Publisher, PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.tracing import NO_TRACING, Tracer
@@ -51,7 +51,7 @@ class Recorder:
             pending.paced.resource.id
             for batch in self.batches
             for pending, outcome in zip(batch.pending, batch.outcomes, strict=True)
-            if outcome is Outcome.CONFIRMED
+            if outcome is PublishOutcome.CONFIRMED
         ]
 
 

@@ -34,7 +34,7 @@ _CLEANUP_TIMEOUT = timedelta(seconds=1)
 class Evaluated(msgspec.Struct, frozen=True):
     """The result of an evaluation."""
 
-    conclusion: CheckedOutcome
+    checked: CheckedOutcome
     error: BaseException | None = None
     """The exception that the task raised."""
     lingering: asyncio.Task[object] | None = None
@@ -112,7 +112,7 @@ async def evaluate_once(
         adapter, resource, http=http, event=event, log=get_logger("task"), deadline=now + timeout
     )
     evaluated = await evaluate(adapter.task_for(resource), resource, context, timeout=timeout)
-    return make_report(evaluated.conclusion, adapter=adapter, resource=resource, now=now)
+    return make_report(evaluated.checked, adapter=adapter, resource=resource, now=now)
 
 
 def make_context(
@@ -132,15 +132,15 @@ def make_context(
     )
 
 
-def make_report(conclusion: CheckedOutcome, *, adapter: Adapter, resource: Resource, now: datetime) -> Report:
+def make_report(checked: CheckedOutcome, *, adapter: Adapter, resource: Resource, now: datetime) -> Report:
     """The report on an evaluation of this resource."""
     return tasks.report(
-        conclusion, adapter=adapter.name, generation=resource.generation, is_deleting=resource.is_deleting, at=now
+        checked, adapter=adapter.name, generation=resource.generation, is_deleting=resource.is_deleting, at=now
     )
 
 
 def broken(message: str, reason: str, redact: Callable[[str], str]) -> CheckedOutcome:
-    """The conclusion when the adapter itself failed; redacted like those of `evaluate`."""
+    """The outcome when the adapter itself failed; redacted like those of `evaluate`."""
     return _redacted(CheckedOutcome(Broken(message, reason)), redact)
 
 
@@ -159,11 +159,11 @@ async def _cancel(running: asyncio.Task[object], context: Context) -> None:
     await asyncio.wait({running}, timeout=_CLEANUP_TIMEOUT.total_seconds())
 
 
-def _redacted(conclusion: CheckedOutcome, redact: Callable[[str], str]) -> CheckedOutcome:
+def _redacted(checked: CheckedOutcome, redact: Callable[[str], str]) -> CheckedOutcome:
     """Redact first and shorten afterwards: half a secret would not be recognized."""
-    outcome = conclusion.outcome
+    outcome = checked.outcome
     redacted = msgspec.structs.replace(outcome, message=redact(outcome.message), reason=redact(outcome.reason))
-    data = conclusion.data
+    data = checked.data
     if not isinstance(data, UnsetType):
         decoded: Json = msgspec.json.decode(data)
         harmless = _redacted_json(decoded, redact)

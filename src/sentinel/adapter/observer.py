@@ -46,7 +46,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     resource: Resource
-    ending: OutcomeKind
+    outcome: OutcomeKind
     reason: str
     message: str
     duration: timedelta

@@ -157,13 +157,13 @@ class AdapterService:
 
     async def _process(
         self, stopping: Stopping, resource_id: str, events: Sequence[QueuedEvent]
-    ) -> workqueue.Result:
+    ) -> workqueue.RunResult:
         """Reconcile the resource, and nack its events if that fails.
 
         Never returns `Again` and never raises: the broker redelivers nacked events after its own backoff, to this
         process or to another.
         """
-        result: workqueue.Result = workqueue.Done()
+        result: workqueue.RunResult = workqueue.Completed()
         try:
             await self._reconcile(events, stopping)
         except RetriesExhausted as error:
@@ -198,7 +198,7 @@ class AdapterService:
         evaluated = await self._evaluate(resource, events)
         if evaluated.lingering is not None:
             self._lingering[ref.id] = evaluated.lingering
-        result = await self._report(resource, evaluated.conclusion, stopping)
+        result = await self._report(resource, evaluated.checked, stopping)
         if result.outcome is ReportOutcome.REFUSED:
             # The report itself may be at fault. One about the refusal usually is accepted.
             text = f"the API refused the report on this evaluation: {result.reason}"
@@ -243,11 +243,11 @@ class AdapterService:
         except asyncio.CancelledError:
             self._observer.interrupted()
             raise
-        outcome = evaluated.conclusion.outcome
+        outcome = evaluated.checked.outcome
         self._observer.evaluated(
             Evaluation(
                 resource=resource,
-                ending=evaluated.conclusion.kind,
+                outcome=evaluated.checked.kind,
                 reason=outcome.reason,
                 message=outcome.message,
                 duration=timedelta(seconds=loop.time() - started),
@@ -258,8 +258,8 @@ class AdapterService:
         )
         return evaluated
 
-    async def _report(self, resource: Resource, conclusion: CheckedOutcome, stopping: Stopping) -> ReportResult:
-        report = make_report(conclusion, adapter=self._adapter, resource=resource, now=self._clock.now())
+    async def _report(self, resource: Resource, checked: CheckedOutcome, stopping: Stopping) -> ReportResult:
+        report = make_report(checked, adapter=self._adapter, resource=resource, now=self._clock.now())
         result = await self._gate.call_with_retry(
             ApiOperation.REPORT, lambda: self._api.report(resource, report), stopping
         )

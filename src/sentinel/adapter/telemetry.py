@@ -36,7 +36,7 @@ class AdapterTelemetry:
             return family.labels(adapter)
 
         evaluations = counter("evaluations_total", "Evaluations, by how they ended.", "outcome")
-        self._evaluations = {ending: evaluations.labels(adapter, ending.value) for ending in OutcomeKind}
+        self._evaluations = {outcome: evaluations.labels(adapter, outcome.value) for outcome in OutcomeKind}
         self._duration = histogram("evaluation_duration_seconds", "Time spent in a task.", _DURATION_BUCKETS)
         reports = counter("reports_total", "Reports, by the API's response.", "answer")
         self._reports = {outcome: reports.labels(adapter, outcome.value) for outcome in ReportOutcome}
@@ -69,11 +69,11 @@ class AdapterTelemetry:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self._in_flight.dec()
-        self._evaluations[evaluation.ending].inc()
+        self._evaluations[evaluation.outcome].inc()
         self._duration.observe(evaluation.duration.total_seconds())
         fields = {
             **_resource(evaluation.resource),
-            "outcome": evaluation.ending,
+            "outcome": evaluation.outcome,
             "reason": evaluation.reason,
             "message": evaluation.message,
             "seconds": round(evaluation.duration.total_seconds(), 3),
@@ -81,7 +81,7 @@ class AdapterTelemetry:
         }
         if evaluation.error is not None:
             self._log.exception("evaluation.broken", error=evaluation.error, **fields)
-        elif evaluation.ending is OutcomeKind.BROKEN:
+        elif evaluation.outcome is OutcomeKind.BROKEN:
             self._log.error("evaluation.broken", **fields)
         else:
             self._log.info("evaluation.done", **fields)

@@ -18,7 +18,7 @@ from sentinel.cli.up.activity import (
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import PulseObservers
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import START, ManualClock
@@ -58,7 +58,7 @@ def test_each_published_event_is_shown_with_its_reason(
 def test_an_event_that_failed_is_shown_with_its_outcome(
     activities: list[Activity], pulse_observer: PulseActivityObserver
 ) -> None:
-    report_cycle(pulse_observer, [decide_on("c1", generation=2)], outcome=Outcome.UNROUTABLE)
+    report_cycle(pulse_observer, [decide_on("c1", generation=2)], outcome=PublishOutcome.UNROUTABLE)
 
     assert activities[0].level is ActivityLevel.ERROR
     assert activities[0].text.endswith(": unroutable")
@@ -84,15 +84,15 @@ def test_an_internal_error_is_shown_without_its_text(
     assert not any("hunter2" in each.text for each in activities)
 
 
-@pytest.mark.parametrize("ending", list(OutcomeKind))
+@pytest.mark.parametrize("outcome", list(OutcomeKind))
 def test_every_evaluation_is_shown(
-    ending: OutcomeKind, activities: list[Activity], adapter_observer: AdapterActivityObserver
+    outcome: OutcomeKind, activities: list[Activity], adapter_observer: AdapterActivityObserver
 ) -> None:
-    adapter_observer.evaluated(evaluation(ending, "as it is"))
+    adapter_observer.evaluated(evaluation(outcome, "as it is"))
 
     [activity] = activities
     assert (activity.source, activity.resource_id, activity.name) == ("dns", "c1", "one")
-    assert activity.text == f"{ending.replace('_', ' ')}: as it is"
+    assert activity.text == f"{outcome.replace('_', ' ')}: as it is"
     assert activity.is_evaluation
 
 
