@@ -192,13 +192,13 @@ async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
         await bare.open()
         await publisher.open()
         try:
-            ways = {"publisher": publish, "bare": bare.publish}
-            timings: dict[str, list[_Timing]] = {name: [] for name in ways}
+            variants = {"publisher": publish, "bare": bare.publish}
+            timings: dict[str, list[_Timing]] = {name: [] for name in variants}
             for turn in range(rounds + 1):
                 for number, batch in enumerate(batches):
                     # Alternate by batch, in changing order, so that other load affects both.
-                    for name in ways if number % 2 else reversed(ways):
-                        timing = await _time(ways[name], batch)
+                    for name in variants if number % 2 else reversed(variants):
+                        timing = await _time(variants[name], batch)
                         if turn:  # the first round warms up
                             timings[name].append(timing)
                 await queue.purge()
