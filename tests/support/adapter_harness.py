@@ -59,7 +59,7 @@ class ScriptedTask:
         return self._outcome
 
 
-class Recorder:
+class AdapterRecorder:
     """An observer that records what it is told."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class AdapterHarness:
         self.api: FakeAdapterApi = FakeAdapterApi(clock=self.clock) if peer is None else peer.api
         self.broker: MemoryBroker = MemoryBroker(now=self.clock.now, retry=_RETRY) if peer is None else peer.broker
         self.http = FakeHttp()
-        self.seen = Recorder()
+        self.seen = AdapterRecorder()
         self.stopping = Stopping()
         self._subscriber = around(self.broker.subscribe(adapter.name, max_in_flight=max_in_flight))
         self.service = AdapterService(

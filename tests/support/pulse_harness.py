@@ -23,7 +23,7 @@ SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 
 
-class Recorder:
+class PulseRecorder:
     """A `PulseObserver` that records all reports."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class PulseOptions(TypedDict, total=False):
     fleet: Required[FleetReader]
     publisher: Required[Publisher]
     clock: Required[Clock]
-    observer: Required[Recorder]
+    observer: Required[PulseRecorder]
     max_events_per_second: float | None
 
 
