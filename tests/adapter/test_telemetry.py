@@ -65,8 +65,8 @@ def evaluation(
 
 
 def test_every_series_exists_from_the_start(output: Output) -> None:
-    for outcome in OutcomeKind:
-        assert output.metric("evaluations_total", outcome=outcome.value) == 0
+    for kind in OutcomeKind:
+        assert output.metric("evaluations_total", outcome=kind.value) == 0
     for outcome in ReportOutcome:
         assert output.metric("reports_total", answer=outcome.value) == 0
     for reason in SkipReason:

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT, Body
 
 SPEC: Body = {"replicas": 3, "network": {"cidr": "10.0.0.0/8", "zones": ["a", "b"]}, "ratio": 1}
 
 
-async def patched(fleet: FleetClient, patch: object, **created: object) -> tuple[Body, Body]:
+async def patched(fleet: ApiClient, patch: object, **created: object) -> tuple[Body, Body]:
     """Return a cluster before and after a patch."""
     before = await fleet.create("clusters", "one", id="one", **({"spec": SPEC} | created))
     await fleet.later(5)
@@ -35,7 +35,7 @@ async def patched(fleet: FleetClient, patch: object, **created: object) -> tuple
     ],
 )
 async def test_a_spec_is_patched_by_the_rules_of_merge_patch(
-    fleet: FleetClient, patch: Body, expected: Body
+    fleet: ApiClient, patch: Body, expected: Body
 ) -> None:
     before, after = await patched(fleet, {"spec": patch})
 
@@ -43,7 +43,7 @@ async def test_a_spec_is_patched_by_the_rules_of_merge_patch(
     assert (before["generation"], after["generation"]) == (1, 2)
 
 
-async def test_a_spec_change_raises_generation_and_update_time(fleet: FleetClient) -> None:
+async def test_a_spec_change_raises_generation_and_update_time(fleet: ApiClient) -> None:
     before, after = await patched(fleet, {"spec": {"replicas": 4}})
 
     assert after["generation"] == before["generation"] + 1
@@ -51,26 +51,26 @@ async def test_a_spec_change_raises_generation_and_update_time(fleet: FleetClien
     assert after["labels"] == before["labels"]
 
 
-async def test_a_change_of_labels_raises_the_generation_too(fleet: FleetClient) -> None:
+async def test_a_change_of_labels_raises_the_generation_too(fleet: ApiClient) -> None:
     _, after = await patched(fleet, {"labels": {"b": "2"}}, labels={"a": "1"})
 
     assert (after["labels"], after["metadata"]["labels"]) == ({"a": "1", "b": "2"}, {"a": "1", "b": "2"})
     assert after["generation"] == 2
 
 
-async def test_changing_spec_and_labels_is_one_generation(fleet: FleetClient) -> None:
+async def test_changing_spec_and_labels_is_one_generation(fleet: ApiClient) -> None:
     _, after = await patched(fleet, {"spec": {"replicas": 9}, "labels": {"b": "2"}})
 
     assert after["generation"] == 2
 
 
-async def test_a_null_removes_a_label(fleet: FleetClient) -> None:
+async def test_a_null_removes_a_label(fleet: ApiClient) -> None:
     _, after = await patched(fleet, {"labels": {"a": None, "never": None}}, labels={"a": "1", "b": "2"})
 
     assert (after["labels"], after["generation"]) == ({"b": "2"}, 2)
 
 
-async def test_null_for_all_labels_removes_them_all(fleet: FleetClient) -> None:
+async def test_null_for_all_labels_removes_them_all(fleet: ApiClient) -> None:
     _, after = await patched(fleet, {"labels": None}, labels={"a": "1", "b": "2"})
 
     assert (after["labels"], after["metadata"]["labels"], after["generation"]) == ({}, {}, 2)
@@ -91,7 +91,7 @@ async def test_null_for_all_labels_removes_them_all(fleet: FleetClient) -> None:
         {"id": "one", "kind": "Cluster", "name": "one"},
     ],
 )
-async def test_a_patch_that_changes_nothing_is_not_recorded(fleet: FleetClient, patch: Body) -> None:
+async def test_a_patch_that_changes_nothing_is_not_recorded(fleet: ApiClient, patch: Body) -> None:
     await fleet.create("clusters", "one", id="one", spec=SPEC, labels={"a": "1"})
     before = await fleet.call("GET", "clusters/one")
     await fleet.later(5)
@@ -103,7 +103,7 @@ async def test_a_patch_that_changes_nothing_is_not_recorded(fleet: FleetClient, 
     assert (await fleet.get("clusters/one/history"))["total"] == 1
 
 
-async def test_the_order_of_keys_is_not_a_change(fleet: FleetClient) -> None:
+async def test_the_order_of_keys_is_not_a_change(fleet: ApiClient) -> None:
     await fleet.send(
         "POST",
         f"{ROOT}/clusters",
@@ -121,13 +121,13 @@ async def test_the_order_of_keys_is_not_a_change(fleet: FleetClient) -> None:
     assert reply.json["generation"] == 1
 
 
-async def test_a_change_of_type_is_a_change(fleet: FleetClient) -> None:
+async def test_a_change_of_type_is_a_change(fleet: ApiClient) -> None:
     _, after = await patched(fleet, {"spec": {"ratio": "1"}})
 
     assert (after["spec"]["ratio"], after["generation"]) == ("1", 2)
 
 
-async def test_a_change_clears_ready_and_keeps_available(fleet: FleetClient) -> None:
+async def test_a_change_clears_ready_and_keeps_available(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one")
     await fleet.reports("clusters/one", "dns", "validation")
     assert (await fleet.get("clusters/one"))["status"]["phase"] == "Ready"
@@ -141,7 +141,7 @@ async def test_a_change_clears_ready_and_keeps_available(fleet: FleetClient) -> 
 
 
 @pytest.mark.parametrize(("member", "value"), [("id", "two"), ("kind", "NodePool"), ("name", "two")])
-async def test_changing_an_immutable_field_is_rejected(fleet: FleetClient, member: str, value: str) -> None:
+async def test_changing_an_immutable_field_is_rejected(fleet: ApiClient, member: str, value: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
     (await fleet.call("PATCH", "clusters/one", {member: value, "spec": {"a": 1}})).assert_problem(400, member)
@@ -151,7 +151,7 @@ async def test_changing_an_immutable_field_is_rejected(fleet: FleetClient, membe
 @pytest.mark.parametrize(
     "member", ["generation", "status", "href", "metadata", "created_time", "deleted_time", "paused", "Spec"]
 )
-async def test_server_fields_in_a_patch_are_rejected(fleet: FleetClient, member: str) -> None:
+async def test_server_fields_in_a_patch_are_rejected(fleet: ApiClient, member: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
     (await fleet.call("PATCH", "clusters/one", {member: {}})).assert_problem(400, member)
@@ -172,13 +172,13 @@ async def test_server_fields_in_a_patch_are_rejected(fleet: FleetClient, member:
         (1, ""),
     ],
 )
-async def test_a_patch_of_the_wrong_type_is_rejected(fleet: FleetClient, patch: object, field: str) -> None:
+async def test_a_patch_of_the_wrong_type_is_rejected(fleet: ApiClient, patch: object, field: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
     (await fleet.call("PATCH", "clusters/one", patch)).assert_problem(400, field)
 
 
-async def test_labels_are_limited_after_the_patch(fleet: FleetClient) -> None:
+async def test_labels_are_limited_after_the_patch(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one", labels={f"k{number}": "v" for number in range(64)})
 
     (await fleet.call("PATCH", "clusters/one", {"labels": {"more": "v"}})).assert_problem(400, "labels")
@@ -186,14 +186,14 @@ async def test_labels_are_limited_after_the_patch(fleet: FleetClient) -> None:
     assert (swapped.status, len(swapped.json["labels"])) == (200, 64)
 
 
-async def test_the_size_of_a_spec_is_limited_after_the_patch(fleet: FleetClient) -> None:
+async def test_the_size_of_a_spec_is_limited_after_the_patch(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one", spec={"a": "x" * 300_000})
 
     (await fleet.call("PATCH", "clusters/one", {"spec": {"b": "x" * 300_000}})).assert_problem(400, "spec")
 
 
 @pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/json; charset=utf-8"])
-async def test_a_patch_may_be_merge_patch_or_json(fleet: FleetClient, content_type: str) -> None:
+async def test_a_patch_may_be_merge_patch_or_json(fleet: ApiClient, content_type: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}}, headers={"Content-Type": content_type})
@@ -202,7 +202,7 @@ async def test_a_patch_may_be_merge_patch_or_json(fleet: FleetClient, content_ty
 
 
 @pytest.mark.parametrize("content_type", ["application/json-patch+json", "text/plain", ""])
-async def test_other_patch_formats_are_rejected(fleet: FleetClient, content_type: str) -> None:
+async def test_other_patch_formats_are_rejected(fleet: ApiClient, content_type: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}}, headers={"Content-Type": content_type})
@@ -210,7 +210,7 @@ async def test_other_patch_formats_are_rejected(fleet: FleetClient, content_type
     reply.assert_problem(415)
 
 
-async def test_a_child_is_patched_by_its_nested_path(fleet: FleetClient) -> None:
+async def test_a_child_is_patched_by_its_nested_path(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one")
     await fleet.create("clusters/one/nodepools", "pool", id="pool")
 
@@ -220,11 +220,11 @@ async def test_a_child_is_patched_by_its_nested_path(fleet: FleetClient) -> None
     (await fleet.call("PATCH", "clusters/other/nodepools/pool", {"spec": {"a": 2}})).assert_problem(404)
 
 
-async def test_a_missing_resource_cannot_be_patched(fleet: FleetClient) -> None:
+async def test_a_missing_resource_cannot_be_patched(fleet: ApiClient) -> None:
     (await fleet.call("PATCH", "clusters/missing", {"spec": {}})).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_concurrent_patches_raise_the_generation_once_each(fleet: FleetClient) -> None:
+async def test_concurrent_patches_raise_the_generation_once_each(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one")
 
     replies = await asyncio.gather(
@@ -235,9 +235,9 @@ async def test_concurrent_patches_raise_the_generation_once_each(fleet: FleetCli
     assert (await fleet.get("clusters/one"))["spec"] == {f"k{number}": number for number in range(50)}
 
 
-async def test_times_never_decrease_when_the_clock_is_set_back(fleet: FleetClient) -> None:
+async def test_times_never_decrease_when_the_clock_is_set_back(fleet: ApiClient) -> None:
     # Another server, whose clock is an hour ahead, has written before.
-    async with FleetClient(backend=fleet.backend) as ahead:
+    async with ApiClient(backend=fleet.backend) as ahead:
         await ahead.later(3600)
         await ahead.create("clusters", "one", id="one")
     await fleet.backend.database.open()
@@ -247,7 +247,7 @@ async def test_times_never_decrease_when_the_clock_is_set_back(fleet: FleetClien
     assert reply.json["updated_time"] == reply.json["created_time"] == "2025-01-01T01:00:00Z"
 
 
-async def test_past_generations_can_be_read_newest_first(fleet: FleetClient) -> None:
+async def test_past_generations_can_be_read_newest_first(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one", spec={"a": 1}, labels={"l": "v"})
     await fleet.later(1)
     await fleet.call("PATCH", "clusters/one", {"spec": {"a": 2}})
@@ -267,7 +267,7 @@ async def test_past_generations_can_be_read_newest_first(fleet: FleetClient) -> 
     assert [each["generation"] for each in second["items"]] == [1]
 
 
-async def test_history_outlives_its_resource(fleet: FleetClient) -> None:
+async def test_history_outlives_its_resource(fleet: ApiClient) -> None:
     await fleet.create("manifests", "one", id="one")
     await fleet.create("manifests", "two", id="two")
     await fleet.call("DELETE", "manifests/one")

@@ -27,7 +27,7 @@ from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock, simulated
-from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, PulseRecorder, make_pulse
 
 HOUR = timedelta(hours=1)
 PAGE_SIZE = 10
@@ -119,7 +119,7 @@ async def run_pulse(
         fleet=fleet,
         publisher=adapters,
         clock=SimulatedClock(),
-        observer=Recorder(),
+        observer=PulseRecorder(),
         poll_interval=settings.poll_interval,
         republish_interval=settings.republish_interval,
         max_events_per_second=settings.max_events_per_second,

@@ -16,7 +16,7 @@ from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
-from tests.sim.process import Process
+from tests.sim.process import SimulatedProcess
 
 _WINDOW = timedelta(minutes=1)
 _ROUNDING = timedelta(milliseconds=2)
@@ -38,7 +38,7 @@ class _LastEvent:
 class PulseChecker:
     """The `PulseObserver` of one process. A restarted pulse remembers nothing and may repeat each event once."""
 
-    def __init__(self, process: Process, policy: Policy) -> None:
+    def __init__(self, process: SimulatedProcess, policy: Policy) -> None:
         self._process = process
         self._policy = policy
         self._first_seen: dict[str, tuple[datetime, datetime]] = {}

@@ -21,7 +21,7 @@ from sentinel.runtime.tracing import NO_TRACING
 from tests.sim.faults import FaultRates, Transmission
 from tests.sim.message_checker import MessageLog
 from tests.sim.network import Network, ServiceFleetReader, cancel_all
-from tests.sim.process import Process
+from tests.sim.process import SimulatedProcess
 from tests.sim.pulse_checker import PulseChecker
 from tests.sim.trace import Trace
 
@@ -91,7 +91,7 @@ class BrokerLink:
             self._messages.published(event.id)
 
 
-class PulseProcess(Process):
+class SimulatedPulse(SimulatedProcess):
     """A pulse over several kinds."""
 
     def __init__(

@@ -35,7 +35,7 @@ from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.fleet.resource_state import new_resource
-from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, PulseRecorder, make_pulse
 
 CHAIN = ("validation", "dns", "provision")
 MILLISECOND = timedelta(milliseconds=1)
@@ -134,7 +134,7 @@ async def run_chain(
     tick: timedelta = timedelta(microseconds=1),
     duration: timedelta = MINUTE,
 ) -> ChainRun:
-    stopping, recorder = Stopping(), Recorder()
+    stopping, recorder = Stopping(), PulseRecorder()
     chain = AdapterChain(skews=skews or {}, tick=tick)
     pulse = make_fast_pulse(
         fleet=chain, publisher=chain, clock=chain.clock, observer=recorder, follows_progress=follows_progress

@@ -21,7 +21,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock, simulated
-from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, PulseRecorder, make_pulse
 
 
 class ScriptedPublisher:
@@ -85,7 +85,7 @@ class PulseSimulation:
         self.clock = SimulatedClock()
         self.fleet = fleet or FakeFleet(page_size=10)
         self.publisher = publisher or ScriptedPublisher()
-        self.recorder = Recorder()
+        self.recorder = PulseRecorder()
         self.stopping = Stopping()
         self.pulse = make_pulse(
             fleet=self.fleet,

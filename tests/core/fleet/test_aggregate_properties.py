@@ -276,7 +276,7 @@ def in_two_orders(
     return after(resource, all_reports), after(resource, [all_reports[index] for index in order])
 
 
-def lived(steps: Sequence[Step]) -> OneResource:
+def resource_after(steps: Sequence[Step]) -> OneResource:
     resource = OneResource(*ADAPTERS)
     for step in steps:
         step(resource)
@@ -287,7 +287,7 @@ def lived(steps: Sequence[Step]) -> OneResource:
 def test_after_a_change_the_order_of_reports_does_not_matter(
     steps: list[Step], all_reports: tuple[Report, ...], order: list[int]
 ) -> None:
-    resource = lived([*steps, Patched(21)])
+    resource = resource_after([*steps, Patched(21)])
 
     one, other = in_two_orders(resource, all_reports, order)
 
@@ -298,7 +298,7 @@ def test_after_a_change_the_order_of_reports_does_not_matter(
 def test_after_a_deletion_the_order_of_reports_does_not_matter(
     steps: list[Step], all_reports: tuple[Report, ...], order: list[int]
 ) -> None:
-    resource = lived([*steps, Deleted(21, 0)])
+    resource = resource_after([*steps, Deleted(21, 0)])
 
     one, other = in_two_orders(resource, all_reports, order)
 

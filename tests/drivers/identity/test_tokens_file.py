@@ -35,7 +35,7 @@ tokens:
 """
 
 
-class ManualClock:
+class ManualMonotonicClock:
     """A monotonic clock that a test advances."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ def test_a_missing_file_is_an_error_at_startup(tmp_path: Path) -> None:
 
 
 async def test_a_changed_file_is_reloaded_within_a_second(path: Path) -> None:
-    clock = ManualClock()
+    clock = ManualMonotonicClock()
     identities = TokensFile(path, monotonic=clock)
     rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
 
@@ -177,7 +177,7 @@ async def test_a_changed_file_is_reloaded_within_a_second(path: Path) -> None:
 
 
 async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(path: Path) -> None:
-    clock = ManualClock()
+    clock = ManualMonotonicClock()
     identities = TokensFile(path, monotonic=clock)
     replace_unnoticeably(path, VALID.replace(sha256("old"), sha256("eve")))
 
@@ -189,7 +189,7 @@ async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(path: Path) ->
 async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = ManualClock()
+    clock = ManualMonotonicClock()
     identities = TokensFile(path, monotonic=clock)
     rewrite(path, "tokens:\n  - {name: hunter2, role: root}\n")
 
@@ -206,7 +206,7 @@ async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
 async def test_the_tokens_of_a_deleted_file_stay_until_it_is_back(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = ManualClock()
+    clock = ManualMonotonicClock()
     identities = TokensFile(path, monotonic=clock)
     path.unlink()  # noqa: ASYNC240 - a test may block
 

@@ -20,7 +20,7 @@ from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import Inbox, open_inbox, opened_publisher
-from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
+from tests.support.brokers.rabbitmq import TcpProxy, eventually, make_events, unique
 
 TIMEOUT = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=150)
@@ -201,7 +201,7 @@ class TestTopic:
 class TestConnection:
     async def test_without_a_response_events_are_unconfirmed(self, host: str, inbox: Inbox) -> None:
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
@@ -215,7 +215,7 @@ class TestConnection:
         events = make_events(500)
 
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(
                 f"127.0.0.1:{proxy.port}", inbox.topic, limits=RequestLimits(count=10), retry=RETRY
             ) as publisher,
@@ -233,7 +233,7 @@ class TestConnection:
         observed: list[Connectivity] = []
 
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic, observe=observed.append) as publisher,
         ):
             await proxy.cut()
@@ -247,7 +247,7 @@ class TestConnection:
 
     async def test_close_ends_a_publish_in_progress(self, host: str, inbox: Inbox) -> None:
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
@@ -277,7 +277,7 @@ class TestEmulatorKilled:
         topic = unique("topic")
 
         async with (
-            Proxy(f"tcp://{private.host}") as proxy,
+            TcpProxy(f"tcp://{private.host}") as proxy,
             opened_publisher(
                 f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=RequestLimits(count=50)
             ) as publisher,

@@ -23,7 +23,7 @@ from sentinel.ports.publisher import Connectivity, Publisher, PublishOutcome, Re
 from sentinel.runtime.backoff import Backoff
 from tests.contract.connection import opened
 from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
-from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, make_events, open_inbox, unique, url_of
+from tests.support.brokers.rabbitmq import Inbox, TcpProxy, eventually, make_events, open_inbox, unique, url_of
 from tools.services.rabbitmq import RABBITMQ_PORT
 
 TIMEOUT = timedelta(seconds=20)
@@ -177,7 +177,7 @@ class TestExchange:
             await make_publisher(rabbitmq_url, "née").open()
 
     async def test_a_failed_open_leaves_nothing_running(self, rabbitmq_url: str) -> None:
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, "amq.topic")
             with pytest.raises(Misconfigured):
                 await publisher.open()
@@ -264,7 +264,7 @@ class TestOutcomes:
 
     async def test_at_most_the_window_is_unconfirmed(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=10)) as publisher,
         ):
             proxy.hold_responses()
@@ -279,7 +279,7 @@ class TestOutcomes:
         events = make_events(40)
 
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_responses()
@@ -297,7 +297,7 @@ class TestOutcomes:
 
     async def test_a_deadline_that_has_passed_sends_nothing(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
@@ -307,7 +307,7 @@ class TestOutcomes:
 
     async def test_cancelling_leaves_the_publisher_usable(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_responses()
@@ -326,7 +326,7 @@ class TestConnection:
     async def test_a_broker_that_starts_later_is_found(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             await proxy.cut()
             async with opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher:
                 before = await publisher.publish(make_events(1), deadline=TIMEOUT)
@@ -362,7 +362,7 @@ class TestConnection:
         events = make_events(5_000)
 
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
@@ -382,7 +382,7 @@ class TestConnection:
         observed: list[Connectivity] = []
 
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher,
         ):
             await proxy.cut()
@@ -398,7 +398,7 @@ class TestConnection:
     async def test_a_silent_peer_is_disconnected(self, rabbitmq_url: str, inbox: Inbox) -> None:
         publisher_heartbeat = timedelta(milliseconds=50)
 
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, inbox.exchange, heartbeat=publisher_heartbeat)
             async with opened(publisher):
                 proxy.hold_responses()
@@ -419,7 +419,7 @@ class TestConnection:
         caplog.set_level(logging.DEBUG)
         observed: list[Connectivity] = []
 
-        async with Proxy(url_of(RABBITMQ_PORT, user=("guest", "s3cr3t/+ %41"))) as proxy:
+        async with TcpProxy(url_of(RABBITMQ_PORT, user=("guest", "s3cr3t/+ %41"))) as proxy:
             publisher = make_publisher(proxy.url, "events", observe=observed.append)
             async with opened(publisher):
                 await eventually(lambda: proxy.connections > 1)
@@ -456,7 +456,7 @@ class TestConnection:
         assert receipt.error == "the publisher is not open"
 
     async def test_close_ends_the_connection_and_may_be_repeated(self, rabbitmq_url: str, inbox: Inbox) -> None:
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, inbox.exchange)
             await publisher.open()
 
@@ -478,7 +478,7 @@ class TestConnection:
         assert ids(await inbox.receive(2)) == ["event-0", "event-1"]
 
     async def test_opening_twice_makes_one_connection(self, rabbitmq_url: str, inbox: Inbox) -> None:
-        async with Proxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, inbox.exchange)) as publisher:
+        async with TcpProxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, inbox.exchange)) as publisher:
             await publisher.open()
 
             assert proxy.connections == 1

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.audit import AuditContract
 from tests.contract.fleet_store import FleetStoreContract
 from tests.contract.idempotency import IdempotencyContract
-from tests.support.databases.contract_databases import PostgresqlStores, SqliteStores
+from tests.drivers.sql.contract_databases import PostgresqlStores, SqliteStores
 
 
 class OnSqlite:

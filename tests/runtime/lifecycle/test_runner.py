@@ -20,7 +20,7 @@ from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.testing.loop import simulated
 from tests.runtime.lifecycle.journal import LOG, RESTART, SECOND, Journal, captured_logs, fails, returns
-from tests.runtime.lifecycle.service_process import ServiceProcess
+from tests.runtime.lifecycle.python_program import PythonProgram
 
 
 def test_everything_starts_in_order_and_ends_in_reverse_order(journal: Journal) -> None:
@@ -455,9 +455,9 @@ sys.exit(process.main(service, log=log, exit_timeout=timedelta(milliseconds=50))
 """
 
 
-def running(loop: str, *, drain_timeout: float = 30, hangup: str = "SIG_DFL") -> ServiceProcess:
+def running(loop: str, *, drain_timeout: float = 30, hangup: str = "SIG_DFL") -> PythonProgram:
     """`hangup` is how the process handles SIGHUP when the service starts."""
-    return ServiceProcess(PROGRAM, loop, str(drain_timeout), hangup)
+    return PythonProgram(PROGRAM, loop, str(drain_timeout), hangup)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -20,7 +20,7 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.idempotency import StoredResponse
 from tests.support.databases import backends, postgresql
-from tests.support.databases.empty import BOTH, empty_database
+from tests.support.databases.empty import DatabaseKind, empty_database
 from tests.support.fleet.store_records import MOMENT, SECOND
 
 TIMEOUT = 60.0
@@ -74,10 +74,10 @@ class OldPostgresql(OldDatabase):
         return {name for (name,) in found}
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=list(DatabaseKind))
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> OldDatabase:
     """Without tables."""
-    url = empty_database(request, tmp_path)
+    url = empty_database(request.param, request, tmp_path)
     return OldSqlite(url) if url.startswith("sqlite") else OldPostgresql(url)
 
 
