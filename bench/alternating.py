@@ -10,19 +10,19 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
-Way: TypeAlias = Callable[[], Awaitable[int]]
+Variant: TypeAlias = Callable[[], Awaitable[int]]
 """Does it a number of times and returns how often."""
 
 OURS = "ours"
 SQLALCHEMY = "SQLAlchemy"
 
 
-async def cheapest(ways: Mapping[str, Way], *, rounds: int) -> dict[str, float]:
+async def cheapest(variants: Mapping[str, Variant], *, rounds: int) -> dict[str, float]:
     """Return the CPU microseconds of doing it once, each way, in all threads of this process."""
-    best = dict.fromkeys(ways, float("inf"))
+    best = dict.fromkeys(variants, float("inf"))
     for _ in range(rounds):
-        for name, way in ways.items():
+        for name, variant in variants.items():
             before = time.process_time()
-            times = await way()
+            times = await variant()
             best[name] = min(best[name], (time.process_time() - before) / times * 1e6)
     return best

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bench import fleet_bed
 from bench.budget import Budget
-from bench.fleet_bed import ADAPTERS, Bed, Cost, DatabaseName
 from bench.fleet_rows import REGION
+from bench.testbed import ADAPTERS, Cost, DatabaseName, Testbed, open_testbed
 from sentinel.core.pulse.observation import PLAIN_FIELDS
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -79,15 +78,15 @@ async def measure(print_progress: Callable[[str], None], *, sizes: Sequence[int]
     lists: list[ListFigures] = []
     reports: list[ReportFigures] = []
     for name in DatabaseName:
-        async with fleet_bed.bed(name) as bed:
-            await bed.create_template()
+        async with open_testbed(name) as testbed:
+            await testbed.create_template()
             for before, size in zip((1, *sizes), sizes, strict=False):
                 print_progress(f"lists of {size:,} on {name}")
-                await bed.cloning.clone(bed.template, first=before, end=size)
-                lists.append(await _lists(bed, size))
+                await testbed.cloning.clone(testbed.template, first=before, end=size)
+                lists.append(await _lists(testbed, size))
                 if size == TYPICAL or size == sizes[-1] < TYPICAL:
                     print_progress(f"reports among {size:,} on {name}")
-                    reports.append(await _reports(bed))
+                    reports.append(await _reports(testbed))
     return ApiFigures(lists, reports)
 
 
@@ -157,8 +156,8 @@ def section(figures: ApiFigures) -> list[str]:
     ]
 
 
-async def _lists(bed: Bed, size: int) -> ListFigures:
-    async with bed.server() as server:
+async def _lists(testbed: Testbed, size: int) -> ListFigures:
+    async with testbed.server() as server:
         assert (await server.page()).total == size
         # Several at once, so that every reader of the database has allocated its memory.
         end, *_ = await asyncio.gather(*(server.last_cursor() for _ in range(_CONCURRENT_LISTS)))
@@ -178,15 +177,15 @@ async def _lists(bed: Bed, size: int) -> ListFigures:
         }
         costs = await server.costs(list(works.values()), rounds=_ROUNDS)
         return ListFigures(
-            database=bed.name,
+            database=testbed.name,
             resources=size,
             peak_mebibytes=server.peak_mebibytes(),
             **dict(zip(works, costs, strict=True)),
         )
 
 
-async def _reports(bed: Bed) -> ReportFigures:
-    async with bed.server() as server:
+async def _reports(testbed: Testbed) -> ReportFigures:
+    async with testbed.server() as server:
         found = await server.paths(_REPORTS // len(ADAPTERS))
         some = found[: len(found) // 4]
 
@@ -204,4 +203,4 @@ async def _reports(bed: Bed) -> ReportFigures:
 
         works = (lambda: reports(found, _REPORTERS), lambda: reports(some, 1))
         together, alone = await server.costs(works, rounds=_REPORT_ROUNDS)
-        return ReportFigures(database=bed.name, together=together, alone=alone)
+        return ReportFigures(database=testbed.name, together=together, alone=alone)

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bench import fleet_bed
 from bench.budget import Budget, print_budgets
-from bench.fleet_bed import PAGE_SIZE, DatabaseName
 from bench.processes import Memory
+from bench.testbed import PAGE_SIZE, DatabaseName, Testbed, open_testbed
 
 RESIDENT_BUDGET = 80.0
 """MiB, after a list."""
@@ -42,10 +41,10 @@ async def measure() -> list[MemoryFigures]:
     """Measure both databases."""
     found: list[MemoryFigures] = []
     for name in DatabaseName:
-        async with fleet_bed.bed(name) as bed:
-            await bed.create_template()
-            await bed.cloning.clone(bed.template, first=1, end=_RESOURCES)
-            started, listed = zip(*[await _measure_process(bed) for _ in range(_PROCESSES)], strict=True)
+        async with open_testbed(name) as testbed:
+            await testbed.create_template()
+            await testbed.cloning.clone(testbed.template, first=1, end=_RESOURCES)
+            started, listed = zip(*[await _measure_process(testbed) for _ in range(_PROCESSES)], strict=True)
             found.append(MemoryFigures(name, _minimum(started), _minimum(listed)))
     return found
 
@@ -73,8 +72,8 @@ def section(figures: Sequence[MemoryFigures]) -> list[str]:
     ]
 
 
-async def _measure_process(bed: fleet_bed.Bed) -> tuple[Memory, Memory]:
-    async with bed.server() as server:
+async def _measure_process(testbed: Testbed) -> tuple[Memory, Memory]:
+    async with testbed.server() as server:
         started = server.memory()
         assert (await server.page()).size == PAGE_SIZE
         return started, server.memory()

@@ -60,8 +60,10 @@ def budgets(figures: PartsFigures, *, report_microseconds: float) -> list[Budget
         _ratio(writes, sqlite.writes_together, EXECUTOR, WRITE_BUDGET),
         _ratio(pool, postgresql.pool, BARE_POOL, POOL_BUDGET),
         *(
-            _ratio(f"compiled statements on {what} by id, against SQLAlchemy", ways, SQLALCHEMY, STATEMENT_BUDGET)
-            for what, ways in statements.items()
+            _ratio(
+                f"compiled statements on {what} by id, against SQLAlchemy", variants, SQLALCHEMY, STATEMENT_BUDGET
+            )
+            for what, variants in statements.items()
         ),
         Budget(
             "strict JSON: its share of a report's CPU on SQLite",
@@ -86,7 +88,7 @@ def section(figures: PartsFigures) -> list[str]:
 
 def _rows(figures: PartsFigures) -> Iterator[str]:
     sqlite, postgresql, json = figures.sqlite, figures.postgresql, figures.json
-    for what, ways in (
+    for what, variants in (
         ("a write on SQLite, 32 concurrent", sqlite.writes_together),
         ("a write on SQLite, sequential", sqlite.writes_alone),
         ("a page from SQLite, 4 concurrent", sqlite.reads),
@@ -98,12 +100,12 @@ def _rows(figures: PartsFigures) -> Iterator[str]:
         ("the body of a report, checked and decoded", json.report),
         ("the body of a creation, checked and decoded", json.creation),
     ):
-        others = ", ".join(f"{name} {figure:.1f} µs" for name, figure in ways.items() if name != OURS)
-        yield f"| {what} | {ways[OURS]:.1f} µs | {others} |"
+        others = ", ".join(f"{name} {figure:.1f} µs" for name, figure in variants.items() if name != OURS)
+        yield f"| {what} | {variants[OURS]:.1f} µs | {others} |"
 
 
-def _ratio(what: str, ways: Mapping[str, float], other: str, limit: float) -> Budget:
-    return Budget(what, ways[OURS] / ways[other], "×", limit)
+def _ratio(what: str, variants: Mapping[str, float], other: str, limit: float) -> Budget:
+    return Budget(what, variants[OURS] / variants[other], "×", limit)
 
 
 def main() -> int:

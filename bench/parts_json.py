@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from bench.alternating import OURS, Way, cheapest
+from bench.alternating import OURS, Variant, cheapest
 from sentinel.api.request_bodies import NewResource
 from sentinel.core.fleet.documents import Report
 from sentinel.web import decoding, strict_json
@@ -67,12 +67,12 @@ async def _ways(body: bytes, struct: type[msgspec.Struct]) -> dict[str, float]:
     def once() -> None:
         msgspec.convert(hooked.decode(body.decode()), struct)
 
-    ways: dict[str, Callable[[], object]] = {
+    variants: dict[str, Callable[[], object]] = {
         OURS: ours,
         ALONE: lambda: decoding.decode(body, struct),
         "parsed once": once,
     }
-    return await cheapest({name: _repeated(way) for name, way in ways.items()}, rounds=_ROUNDS)
+    return await cheapest({name: _repeated(variant) for name, variant in variants.items()}, rounds=_ROUNDS)
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _repeated(decode: Callable[[], object]) -> Way:
+def _repeated(decode: Callable[[], object]) -> Variant:
     async def several() -> int:
         for _ in range(_TIMES):
             decode()

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.util import greenlet_spawn
 
 from bench import parts_tables
-from bench.alternating import OURS, SQLALCHEMY, Way, cheapest
+from bench.alternating import OURS, SQLALCHEMY, Variant, cheapest
 from bench.parts_tables import DOCUMENT, READ, READING, UPDATE, UPDATING
 from sentinel.drivers.sql.engine.pool import Pool
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlSession, connect
@@ -78,7 +78,7 @@ async def _pools(url: str) -> dict[str, float]:
         finally:
             ours.release(connection)
 
-    def way(take: Callable[[], Any]) -> Way:
+    def variant(take: Callable[[], Any]) -> Variant:
         async def several() -> int:
             for _ in range(_TIMES):
                 async with take() as connection:
@@ -90,9 +90,9 @@ async def _pools(url: str) -> dict[str, float]:
     try:
         return await cheapest(
             {
-                OURS: way(from_ours),
-                BARE_POOL: way(bare.acquire),
-                "asyncpg's pool": way(theirs.acquire),
+                OURS: variant(from_ours),
+                BARE_POOL: variant(bare.acquire),
+                "asyncpg's pool": variant(theirs.acquire),
             },
             rounds=_ROUNDS,
         )

@@ -22,11 +22,11 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
 from bench import parts_tables
-from bench.alternating import OURS, SQLALCHEMY, Way, cheapest
+from bench.alternating import OURS, SQLALCHEMY, Variant, cheapest
 from bench.parts_tables import DOCUMENT, PAGE, PAGE_SIZE, READ, READING, RECORD, RESOURCES, UPDATE, UPDATING
 from sentinel.drivers.sql.engine.sqlite import SqliteDatabase, SqliteSession
 from sentinel.drivers.sql.engine.sqlite_file import connect
-from sentinel.drivers.sql.engine.statements import Session, Value
+from sentinel.drivers.sql.engine.statements import Session, SqlValue
 from sentinel.drivers.sql.history import HISTORY
 
 Do: TypeAlias = Callable[[int], Awaitable[None]]
@@ -107,8 +107,8 @@ def _bounded(do: Do) -> Do:
     return bounded
 
 
-def _repeated(ways: Mapping[str, Do], times: int, *, concurrency: int) -> dict[str, Way]:
-    def way(do: Do) -> Way:
+def _repeated(variants: Mapping[str, Do], times: int, *, concurrency: int) -> dict[str, Variant]:
+    def variant(do: Do) -> Variant:
         async def several() -> int:
             numbers = iter(range(times))
 
@@ -123,7 +123,7 @@ def _repeated(ways: Mapping[str, Do], times: int, *, concurrency: int) -> dict[s
 
         return several
 
-    return {name: way(do) for name, do in ways.items()}
+    return {name: variant(do) for name, do in variants.items()}
 
 
 def _write(session: Session, number: int) -> None:
@@ -269,7 +269,7 @@ async def _read_statement(connection: sqlite3.Connection) -> dict[str, float]:
 
 async def _update_statement(connection: sqlite3.Connection) -> dict[str, float]:
     session = SqliteSession(connection)
-    changed: dict[str, Value] = {"wanted": parts_tables.resource_id(7), "version": 3, "document": DOCUMENT}
+    changed: dict[str, SqlValue] = {"wanted": parts_tables.resource_id(7), "version": 3, "document": DOCUMENT}
     # Within one transaction: a commit would cost more than the statement.
     connection.execute("BEGIN IMMEDIATE")
     with _engine(connection).connect() as through:

@@ -28,7 +28,7 @@ from sentinel.core.ids import uuid7
 from sentinel.core.times import timestamp
 from sentinel.drivers.rabbitmq.frames import FrameEncoder
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 
 URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 BATCH = 1000
@@ -178,7 +178,7 @@ async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
 
     async def publish(batch: Sequence[events.Event]) -> None:
         receipt = await publisher.publish(batch, deadline=DEADLINE)
-        if receipt.outcomes.count(Outcome.CONFIRMED) != len(batch):
+        if receipt.outcomes.count(PublishOutcome.CONFIRMED) != len(batch):
             raise RuntimeError(f"not confirmed: {receipt.error}")
 
     connection = await aio_pika.connect(url, timeout=5)
@@ -192,13 +192,13 @@ async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
         await bare.open()
         await publisher.open()
         try:
-            ways = {"publisher": publish, "bare": bare.publish}
-            timings: dict[str, list[_Timing]] = {name: [] for name in ways}
+            variants = {"publisher": publish, "bare": bare.publish}
+            timings: dict[str, list[_Timing]] = {name: [] for name in variants}
             for turn in range(rounds + 1):
                 for number, batch in enumerate(batches):
                     # Alternate by batch, in changing order, so that other load affects both.
-                    for name in ways if number % 2 else reversed(ways):
-                        timing = await _time(ways[name], batch)
+                    for name in variants if number % 2 else reversed(variants):
+                        timing = await _time(variants[name], batch)
                         if turn:  # the first round warms up
                             timings[name].append(timing)
                 await queue.purge()

@@ -19,7 +19,7 @@ import msgspec
 from bench.command_line import DEFAULT_ROUNDS, make_parser, print_json
 from bench.publish import DEADLINE, make_batches
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from tools.services.pubsub import EMULATOR_VARIABLE
 
 BUDGET_MICROSECONDS = 15.0
@@ -52,7 +52,7 @@ async def _measure(*, host: str, count: int, rounds: int) -> PubSubPublishing:
             cpu_start, wall_start = time.process_time(), time.perf_counter()
             for batch in batches:
                 receipt = await publisher.publish(batch, deadline=DEADLINE)
-                if receipt.outcomes.count(Outcome.CONFIRMED) != len(batch):
+                if receipt.outcomes.count(PublishOutcome.CONFIRMED) != len(batch):
                     raise RuntimeError(f"not confirmed: {receipt.error}")
             if turn:  # the first turn warms up
                 cpu.append(time.process_time() - cpu_start)

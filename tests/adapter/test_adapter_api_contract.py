@@ -17,7 +17,7 @@ from sentinel.testing.adapter_api import FakeAdapterApi
 from sentinel.testing.clock import ManualClock
 from sentinel.web.server import Server
 from tests.contract.adapter_api import AdapterApiContract, AdapterApiHarness
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 
 
 class FakeHarness(AdapterApiHarness):
@@ -48,7 +48,7 @@ class TestFakeAdapterApi(AdapterApiContract):
 
 
 class ServerHarness(AdapterApiHarness):
-    def __init__(self, fleet: FleetClient, server: Server) -> None:
+    def __init__(self, fleet: ApiClient, server: Server) -> None:
         self._fleet = fleet
         self._server = server
         client = connect(endpoint=f"http://{server.address}", user_agent="test", keep_alive=timedelta(seconds=30))
@@ -76,7 +76,7 @@ class ServerHarness(AdapterApiHarness):
 class TestHttpAdapterApi(AdapterApiContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[ServerHarness]:
-        async with FleetClient() as fleet:
+        async with ApiClient() as fleet:
             server = Server(fleet.app, address=Address("127.0.0.1", 0), log=get_logger("test"))
             await server.open()
             harness = ServerHarness(fleet, server)

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 
 
 @pytest.fixture
-async def fleet() -> AsyncIterator[FleetClient]:
+async def fleet() -> AsyncIterator[ApiClient]:
     """An insecure fleet API with an empty store in memory."""
-    async with FleetClient() as client:
+    async with ApiClient() as client:
         yield client

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.api_client import ApiClient, ApiReply
 from tests.support.fleet.http_client import ROOT, Body
 
 
 class Family:
     """A resource of each kind. Each request gets its own, because it may delete them."""
 
-    def __init__(self, fleet: FleetClient, number: int) -> None:
+    def __init__(self, fleet: ApiClient, number: int) -> None:
         self._fleet = fleet
         self._number = number
         self._ids = {plural: f"{plural}-{number}" for plural in ("clusters", "nodepools", "machines", "manifests")}
@@ -28,7 +28,7 @@ class Family:
 
     async def try_route(
         self, method: str, path: str, *, token: str = "", headers: Mapping[str, str] | None = None
-    ) -> Reply:
+    ) -> ApiReply:
         """Send a request that succeeds if the caller is permitted."""
         segments = path.removeprefix(f"{ROOT}/").split("/")
         kind = segments[2] if "{parent_id}" in segments else segments[0]

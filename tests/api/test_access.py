@@ -15,7 +15,7 @@ from sentinel.runtime.clock import SystemClock
 from sentinel.web.audit import READ_AUDIT, Auditor
 from sentinel.web.identity import UNAUTHENTICATED
 from tests.api.every_route import Family
-from tests.support.fleet.api_client import PERMISSIONS, FleetClient
+from tests.support.fleet.api_client import PERMISSIONS, ApiClient
 
 ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, READ_AUDIT]
 ALLOWED: dict[Role, set[Action]] = {
@@ -56,7 +56,7 @@ def test_only_adapters_report_and_agents_have_no_permission() -> None:
 
 
 def test_every_permitted_action_is_used_by_a_route() -> None:
-    assert {route.action for route in FleetClient().routes} == PERMISSIONS.actions == set(ACTIONS)
+    assert {route.action for route in ApiClient().routes} == PERMISSIONS.actions == set(ACTIONS)
 
 
 def test_the_server_is_built_with_these_permissions() -> None:
@@ -79,7 +79,7 @@ def test_the_server_is_built_with_these_permissions() -> None:
     ],
 )
 async def test_a_403_names_role_caller_and_action(request_line: str, action: str) -> None:
-    async with FleetClient(identities=[Identity("edge", Role.AGENT), Identity("admin", Role.ADMIN)]) as fleet:
+    async with ApiClient(identities=[Identity("edge", Role.AGENT), Identity("admin", Role.ADMIN)]) as fleet:
         await Family(fleet, 0).create(token="admin")
 
         reply = await fleet.call(*request_line.split(), token="edge")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sentinel.core.access import Identity, Role
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import Body
 
 AUDIT = "/api/v1/audit"
@@ -11,13 +11,13 @@ SECRET = "hunter2-in-the-spec"
 MAX_PAGES = 20
 
 
-async def entries(fleet: FleetClient, **query: object) -> list[Body]:
+async def entries(fleet: ApiClient, **query: object) -> list[Body]:
     """Return all entries, oldest first."""
     items: list[Body] = (await fleet.get(AUDIT, size=1000, **query))["items"]
     return items[::-1]
 
 
-async def make_every_write(fleet: FleetClient) -> None:
+async def make_every_write(fleet: ApiClient) -> None:
     """Make one write of every kind, a second apart."""
     for method, path, body in (
         ("POST", "clusters", {"name": "c", "id": "c", "spec": {"password": SECRET}, "labels": {"l": SECRET}}),
@@ -36,7 +36,7 @@ async def make_every_write(fleet: FleetClient) -> None:
         await fleet.later(1)
 
 
-async def test_every_write_leaves_an_entry(fleet: FleetClient) -> None:
+async def test_every_write_leaves_an_entry(fleet: ApiClient) -> None:
     await make_every_write(fleet)
 
     found = [(each["action"], each["kind"], each["resource_id"], each["detail"]) for each in await entries(fleet)]
@@ -58,7 +58,7 @@ async def test_every_write_leaves_an_entry(fleet: FleetClient) -> None:
 
 async def test_an_entry_has_actor_address_time_and_request_id() -> None:
     identities = [Identity("ops", Role.OPERATOR), Identity("root", Role.ADMIN)]
-    async with FleetClient(identities=identities) as fleet:
+    async with ApiClient(identities=identities) as fleet:
         await fleet.later(7)
         await fleet.call("POST", "clusters", {"name": "c"}, token="ops", headers={"X-Request-Id": "req-42"})
 
@@ -78,13 +78,13 @@ async def test_an_entry_has_actor_address_time_and_request_id() -> None:
     }
 
 
-async def test_a_request_id_is_generated_if_none_is_given(fleet: FleetClient) -> None:
+async def test_a_request_id_is_generated_if_none_is_given(fleet: ApiClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "c"})
 
     assert (await entries(fleet))[0]["request_id"] == reply.headers["x-request-id"]
 
 
-async def test_writes_of_one_request_share_its_id(fleet: FleetClient) -> None:
+async def test_writes_of_one_request_share_its_id(fleet: ApiClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.create("clusters/c/nodepools", "n")
     reply = await fleet.call("DELETE", "clusters/c")
@@ -94,13 +94,13 @@ async def test_writes_of_one_request_share_its_id(fleet: FleetClient) -> None:
     assert [entry["request_id"] for entry in deletions] == [reply.headers["x-request-id"]] * 2
 
 
-async def test_entries_contain_no_spec_label_or_report(fleet: FleetClient) -> None:
+async def test_entries_contain_no_spec_label_or_report(fleet: ApiClient) -> None:
     await make_every_write(fleet)
 
     assert SECRET.encode() not in (await fleet.call("GET", AUDIT, size=1000)).content
 
 
-async def test_writes_without_effect_have_no_entry(fleet: FleetClient) -> None:
+async def test_writes_without_effect_have_no_entry(fleet: ApiClient) -> None:
     await fleet.create("clusters", "c", id="c")
     for method, path, body in (
         ("POST", "clusters", {"name": "c"}),
@@ -118,7 +118,7 @@ async def test_writes_without_effect_have_no_entry(fleet: FleetClient) -> None:
     assert [entry["action"] for entry in await entries(fleet)] == ["create"]
 
 
-async def test_the_newest_come_first_and_a_cursor_leads_to_the_rest(fleet: FleetClient) -> None:
+async def test_the_newest_come_first_and_a_cursor_leads_to_the_rest(fleet: ApiClient) -> None:
     await make_every_write(fleet)
     whole = (await fleet.get(AUDIT, size=1000))["items"]
 
@@ -140,14 +140,14 @@ async def test_the_newest_come_first_and_a_cursor_leads_to_the_rest(fleet: Fleet
     assert [entry["time"] for entry in whole] == sorted((entry["time"] for entry in whole), reverse=True)
 
 
-async def test_entries_with_equal_times_keep_their_order(fleet: FleetClient) -> None:
+async def test_entries_with_equal_times_keep_their_order(fleet: ApiClient) -> None:
     for number in range(20):
         await fleet.create("manifests", f"m{number}", id=f"m{number}")
 
     assert [entry["resource_id"] for entry in await entries(fleet)] == [f"m{number}" for number in range(20)]
 
 
-async def test_entries_are_filtered(fleet: FleetClient) -> None:
+async def test_entries_are_filtered(fleet: ApiClient) -> None:
     await make_every_write(fleet)
 
     assert {entry["resource_id"] for entry in await entries(fleet, resource_id="m")} == {"m"}
@@ -157,7 +157,7 @@ async def test_entries_are_filtered(fleet: FleetClient) -> None:
     assert len(await entries(fleet, actor="anonymous")) == 11
 
 
-async def test_a_cursor_of_another_filter_is_rejected(fleet: FleetClient) -> None:
+async def test_a_cursor_of_another_filter_is_rejected(fleet: ApiClient) -> None:
     await make_every_write(fleet)
     page = await fleet.get(AUDIT, size=1, action="create")
 
@@ -166,7 +166,7 @@ async def test_a_cursor_of_another_filter_is_rejected(fleet: FleetClient) -> Non
     (await fleet.call("GET", AUDIT, after="nonsense")).assert_problem(400, "after")
 
 
-async def test_pages_of_the_audit_are_bounded(fleet: FleetClient) -> None:
+async def test_pages_of_the_audit_are_bounded(fleet: ApiClient) -> None:
     for size in (0, 1001):
         (await fleet.call("GET", AUDIT, size=size)).assert_problem(400, "size")
     (await fleet.call("GET", AUDIT, page=2)).assert_problem(400, "page")
@@ -174,7 +174,7 @@ async def test_pages_of_the_audit_are_bounded(fleet: FleetClient) -> None:
 
 async def test_the_actor_of_a_report_is_the_adapter() -> None:
     identities = [Identity("root", Role.ADMIN), Identity("dns-token", Role.ADAPTER, "dns")]
-    async with FleetClient(identities=identities) as fleet:
+    async with ApiClient(identities=identities) as fleet:
         await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, token="root")
         await fleet.call("POST", "clusters/c/statuses", fleet.report("dns"), token="dns-token")
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.api_client import ApiClient, ApiReply
 
 
-async def patch(fleet: FleetClient, condition: str, **spec: object) -> Reply:
+async def patch(fleet: ApiClient, condition: str, **spec: object) -> ApiReply:
     return await fleet.call("PATCH", "clusters/one", {"spec": spec}, headers={"If-Match": condition})
 
 
-async def get(fleet: FleetClient, condition: str, path: str = "clusters/one") -> Reply:
+async def get(fleet: ApiClient, condition: str, path: str = "clusters/one") -> ApiReply:
     return await fleet.call("GET", path, headers={"If-None-Match": condition})
 
 
 @pytest.fixture
-async def etag(fleet: FleetClient) -> str:
+async def etag(fleet: ApiClient) -> str:
     """The ETag of the new cluster `one`."""
     return (await fleet.call("POST", "clusters", {"name": "one", "id": "one"})).etag
 
 
-async def test_every_write_changes_the_etag_and_reading_does_not(fleet: FleetClient, etag: str) -> None:
+async def test_every_write_changes_the_etag_and_reading_does_not(fleet: ApiClient, etag: str) -> None:
     seen = [etag]
     for method, path, body in (
         ("PATCH", "clusters/one", {"spec": {"a": 1}}),
@@ -36,49 +36,49 @@ async def test_every_write_changes_the_etag_and_reading_does_not(fleet: FleetCli
     assert len(set(seen)) == 5
 
 
-async def test_a_write_with_the_current_etag_succeeds(fleet: FleetClient, etag: str) -> None:
+async def test_a_write_with_the_current_etag_succeeds(fleet: ApiClient, etag: str) -> None:
     reply = await patch(fleet, etag, a=1)
 
     assert (reply.status, reply.json["generation"]) == (200, 2)
     assert reply.etag != etag
 
 
-async def test_a_write_with_an_outdated_etag_is_rejected(fleet: FleetClient, etag: str) -> None:
+async def test_a_write_with_an_outdated_etag_is_rejected(fleet: ApiClient, etag: str) -> None:
     await patch(fleet, etag, a=1)
 
     (await patch(fleet, etag, b=1)).assert_problem(412, code="HYPERFLEET-CNF-002")
     assert (await fleet.get("clusters/one"))["spec"] == {"a": 1}
 
 
-async def test_a_report_changes_the_etag(fleet: FleetClient, etag: str) -> None:
+async def test_a_report_changes_the_etag(fleet: ApiClient, etag: str) -> None:
     await fleet.reports("clusters/one", "dns")
 
     (await patch(fleet, etag, a=1)).assert_problem(412)
 
 
 @pytest.mark.parametrize("condition", ["*", '"nope", {}', '{}, "nope"'])
-async def test_one_matching_etag_of_several_is_enough(fleet: FleetClient, etag: str, condition: str) -> None:
+async def test_one_matching_etag_of_several_is_enough(fleet: ApiClient, etag: str, condition: str) -> None:
     assert (await patch(fleet, condition.format(etag), a=1)).status == 200
 
 
 @pytest.mark.parametrize("condition", ["W/{}", '"nope"', 'W/{}, "nope"', "nope"])
 async def test_a_weak_or_different_etag_does_not_match_a_write(
-    fleet: FleetClient, etag: str, condition: str
+    fleet: ApiClient, etag: str, condition: str
 ) -> None:
     (await patch(fleet, condition.format(etag), a=1)).assert_problem(412)
 
 
 @pytest.mark.parametrize("condition", ["", '"1', '"a" "b"', "W/", "*, *"])
-async def test_an_invalid_etag_is_rejected(fleet: FleetClient, etag: str, condition: str) -> None:
+async def test_an_invalid_etag_is_rejected(fleet: ApiClient, etag: str, condition: str) -> None:
     (await patch(fleet, condition, a=1)).assert_problem(400, "If-Match")
     (await get(fleet, condition)).assert_problem(400, "If-None-Match")
 
 
-async def test_a_star_does_not_match_a_missing_resource(fleet: FleetClient) -> None:
+async def test_a_star_does_not_match_a_missing_resource(fleet: ApiClient) -> None:
     (await patch(fleet, "*", a=1)).assert_problem(404)
 
 
-async def test_a_deletion_can_be_conditional(fleet: FleetClient, etag: str) -> None:
+async def test_a_deletion_can_be_conditional(fleet: ApiClient, etag: str) -> None:
     await patch(fleet, "*", a=1)
 
     (await fleet.call("DELETE", "clusters/one", headers={"If-Match": etag})).assert_problem(412)
@@ -87,7 +87,7 @@ async def test_a_deletion_can_be_conditional(fleet: FleetClient, etag: str) -> N
     assert (await fleet.call("DELETE", "clusters/one", headers={"If-Match": current})).status == 202
 
 
-async def test_the_precondition_is_checked_before_the_state(fleet: FleetClient, etag: str) -> None:
+async def test_the_precondition_is_checked_before_the_state(fleet: ApiClient, etag: str) -> None:
     await fleet.call("DELETE", "clusters/one")
 
     (await patch(fleet, etag, a=1)).assert_problem(412)
@@ -97,7 +97,7 @@ async def test_the_precondition_is_checked_before_the_state(fleet: FleetClient, 
 @pytest.mark.parametrize("condition", ["{}", "W/{}", "*", '"x", {}'])
 @pytest.mark.parametrize("path", ["clusters/one", "resources/one"])
 async def test_a_version_that_the_client_has_is_not_sent_again(
-    fleet: FleetClient, etag: str, condition: str, path: str
+    fleet: ApiClient, etag: str, condition: str, path: str
 ) -> None:
     reply = await get(fleet, condition.format(etag), path)
 
@@ -105,7 +105,7 @@ async def test_a_version_that_the_client_has_is_not_sent_again(
     assert "content-length" not in reply.headers
 
 
-async def test_a_new_version_is_sent(fleet: FleetClient, etag: str) -> None:
+async def test_a_new_version_is_sent(fleet: ApiClient, etag: str) -> None:
     await patch(fleet, "*", a=1)
 
     reply = await get(fleet, etag)
@@ -113,14 +113,14 @@ async def test_a_new_version_is_sent(fleet: FleetClient, etag: str) -> None:
     assert (reply.status, reply.json["generation"]) == (200, 2)
 
 
-async def test_head_has_the_headers_of_get_without_a_body(fleet: FleetClient, etag: str) -> None:
+async def test_head_has_the_headers_of_get_without_a_body(fleet: ApiClient, etag: str) -> None:
     reply = await fleet.call("HEAD", "clusters/one")
 
     assert (reply.status, reply.etag) == (200, etag)
     assert (await fleet.call("HEAD", "clusters/missing")).status == 404
 
 
-async def test_a_reused_id_has_different_etags(fleet: FleetClient) -> None:
+async def test_a_reused_id_has_different_etags(fleet: ApiClient) -> None:
     first = await fleet.call("POST", "manifests", {"id": "m1", "name": "one"})
     await fleet.call("DELETE", "manifests/m1")
     await fleet.later()

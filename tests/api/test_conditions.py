@@ -12,7 +12,7 @@ import pytest
 
 from sentinel.testing.database import Fault
 from tests.support.databases import backends
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import Body
 
 START = datetime.fromisoformat("2025-01-01T00:00:00Z")
@@ -21,7 +21,7 @@ START = datetime.fromisoformat("2025-01-01T00:00:00Z")
 class Cluster:
     """A cluster that requires dns and validation."""
 
-    def __init__(self, fleet: FleetClient) -> None:
+    def __init__(self, fleet: ApiClient) -> None:
         self.fleet = fleet
 
     async def advance_to(self, second: int) -> None:
@@ -72,7 +72,7 @@ def seconds(time: str) -> int:
 
 
 @pytest.fixture
-async def cluster(fleet: FleetClient) -> Cluster:
+async def cluster(fleet: ApiClient) -> Cluster:
     await fleet.create("clusters", "one", id="one")
     return Cluster(fleet)
 
@@ -297,7 +297,7 @@ async def test_an_adapter_that_is_not_required_changes_no_condition(cluster: Clu
     assert await cluster.status() == before
 
 
-async def test_a_kind_without_required_adapters_is_never_ready(fleet: FleetClient) -> None:
+async def test_a_kind_without_required_adapters_is_never_ready(fleet: ApiClient) -> None:
     created = await fleet.create("manifests", "m", id="m")
     await fleet.reports("manifests/m", "dns")
 
@@ -322,7 +322,7 @@ async def test_public_names_are_off_by_default(cluster: Cluster) -> None:
 
 
 async def test_public_names_mirror_the_conditions_if_enabled() -> None:
-    async with FleetClient(emits_public_names=True) as fleet:
+    async with ApiClient(emits_public_names=True) as fleet:
         await fleet.create("clusters", "one", id="one")
         cluster = Cluster(fleet)
         await cluster.make_ready()
@@ -351,7 +351,7 @@ async def test_gauges_show_readiness_and_the_longest_wait(cluster: Cluster) -> N
     assert sample("longest_not_ready_seconds", kind="NodePool", adapter="validation") == 0
 
 
-async def test_gauges_are_refreshed_at_most_once_a_second(fleet: FleetClient) -> None:
+async def test_gauges_are_refreshed_at_most_once_a_second(fleet: ApiClient) -> None:
     def resources() -> float | None:
         labels = {"kind": "Manifest", "ready": "false"}
         return fleet.registry.get_sample_value("hyperfleet_api_resources", labels)
@@ -370,7 +370,7 @@ async def test_gauges_are_refreshed_at_most_once_a_second(fleet: FleetClient) ->
 async def test_gauges_keep_their_values_while_the_database_is_down() -> None:
     faults: list[Fault] = []
     backend = backends.memory(faults=lambda _: faults[0] if faults else None)
-    async with FleetClient(backend=backend) as fleet:
+    async with ApiClient(backend=backend) as fleet:
         await fleet.create("manifests", "m")
         await fleet.telemetry.refresh_if_stale()
         faults.append(Fault.BEFORE_COMMIT)

@@ -9,18 +9,18 @@ import pytest
 from sentinel.api.kinds import DEFAULT
 from sentinel.api.service import MAX_CHILDREN
 from sentinel.core.access import Identity, Role
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT, Body
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-async def family(fleet: FleetClient) -> tuple[Body, Body]:
+async def family(fleet: ApiClient) -> tuple[Body, Body]:
     cluster = await fleet.create("clusters", "east")
     return cluster, await fleet.create(f"clusters/{cluster['id']}/nodepools", "workers")
 
 
-async def test_the_response_has_the_whole_new_resource(fleet: FleetClient) -> None:
+async def test_the_response_has_the_whole_new_resource(fleet: ApiClient) -> None:
     reply = await fleet.call(
         "POST", "clusters", {"name": "east", "labels": {"region": "us-east"}, "spec": {"replicas": 3}}
     )
@@ -50,7 +50,7 @@ async def test_the_response_has_the_whole_new_resource(fleet: FleetClient) -> No
     assert [condition["type"] for condition in status["conditions"]] == ["Ready", "Available"]
 
 
-async def test_a_new_resource_has_conditions(fleet: FleetClient) -> None:
+async def test_a_new_resource_has_conditions(fleet: ApiClient) -> None:
     created = await fleet.create("clusters", "east")
 
     for condition in created["status"]["conditions"]:
@@ -68,7 +68,7 @@ async def test_a_new_resource_has_conditions(fleet: FleetClient) -> None:
         assert condition["created_time"] == condition["last_updated_time"] == created["created_time"]
 
 
-async def test_a_new_resource_has_a_location(fleet: FleetClient) -> None:
+async def test_a_new_resource_has_a_location(fleet: ApiClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "east"})
 
     assert reply.headers["location"] == reply.json["href"]
@@ -76,13 +76,13 @@ async def test_a_new_resource_has_a_location(fleet: FleetClient) -> None:
     assert (found.status, found.content, found.etag) == (200, reply.content, reply.etag)
 
 
-async def test_a_name_alone_is_enough(fleet: FleetClient) -> None:
+async def test_a_name_alone_is_enough(fleet: ApiClient) -> None:
     created = await fleet.create("manifests", "plain")
 
     assert (created["spec"], created["labels"]) == ({}, {})
 
 
-async def test_an_id_can_be_given(fleet: FleetClient) -> None:
+async def test_an_id_can_be_given(fleet: ApiClient) -> None:
     created = await fleet.create("clusters", "east", id="cls-1.a_b~c")
 
     assert created["id"] == "cls-1.a_b~c"
@@ -90,13 +90,13 @@ async def test_an_id_can_be_given(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "ä", "a%2Fb", "x" * 129, "a\n"])
-async def test_an_id_that_is_not_a_safe_segment_is_rejected(fleet: FleetClient, given: str) -> None:
+async def test_an_id_that_is_not_a_safe_segment_is_rejected(fleet: ApiClient, given: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "east", "id": given})
 
     reply.assert_problem(400, "id")
 
 
-async def test_ids_are_unique_across_all_kinds(fleet: FleetClient) -> None:
+async def test_ids_are_unique_across_all_kinds(fleet: ApiClient) -> None:
     await fleet.create("clusters", "east", id="one")
 
     reply = await fleet.call("POST", "manifests", {"name": "other", "id": "one"})
@@ -104,7 +104,7 @@ async def test_ids_are_unique_across_all_kinds(fleet: FleetClient) -> None:
     reply.assert_problem(409, code="HYPERFLEET-CNF-001")
 
 
-async def test_a_name_is_unique_within_a_kind(fleet: FleetClient) -> None:
+async def test_a_name_is_unique_within_a_kind(fleet: ApiClient) -> None:
     await fleet.create("clusters", "east")
 
     reply = await fleet.call("POST", "clusters", {"name": "east"})
@@ -112,7 +112,7 @@ async def test_a_name_is_unique_within_a_kind(fleet: FleetClient) -> None:
     assert '"east"' in reply.assert_problem(409, code="HYPERFLEET-CNF-001")["detail"]
 
 
-async def test_another_kind_or_parent_may_use_the_same_name(fleet: FleetClient) -> None:
+async def test_another_kind_or_parent_may_use_the_same_name(fleet: ApiClient) -> None:
     first, second = await fleet.create("clusters", "a"), await fleet.create("clusters", "b")
     await fleet.create(f"clusters/{first['id']}/nodepools", "a")
 
@@ -121,7 +121,7 @@ async def test_another_kind_or_parent_may_use_the_same_name(fleet: FleetClient) 
     (await fleet.call("POST", f"clusters/{first['id']}/nodepools", {"name": "a"})).assert_problem(409)
 
 
-async def test_a_rejected_creation_stores_nothing(fleet: FleetClient) -> None:
+async def test_a_rejected_creation_stores_nothing(fleet: ApiClient) -> None:
     await fleet.create("clusters", "east")
     await fleet.call("POST", "clusters", {"name": "east", "id": "second"})
 
@@ -130,13 +130,13 @@ async def test_a_rejected_creation_stores_nothing(fleet: FleetClient) -> None:
     assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_the_kind_is_optional_and_must_match_the_path(fleet: FleetClient) -> None:
+async def test_the_kind_is_optional_and_must_match_the_path(fleet: ApiClient) -> None:
     assert (await fleet.call("POST", "clusters", {"name": "a", "kind": "Cluster"})).status == 201
     (await fleet.call("POST", "clusters", {"name": "b", "kind": "NodePool"})).assert_problem(400, "kind")
     (await fleet.call("POST", "clusters", {"name": "b", "kind": "cluster"})).assert_problem(400, "kind")
 
 
-async def test_a_child_created_below_its_parent_refers_to_it(fleet: FleetClient) -> None:
+async def test_a_child_created_below_its_parent_refers_to_it(fleet: ApiClient) -> None:
     cluster, pool = await family(fleet)
 
     owner = {"id": cluster["id"], "kind": "Cluster", "href": cluster["href"]}
@@ -144,7 +144,7 @@ async def test_a_child_created_below_its_parent_refers_to_it(fleet: FleetClient)
     assert pool["href"] == f"{cluster['href']}/nodepools/{pool['id']}"
 
 
-async def test_a_child_is_found_flat_nested_and_among_all_resources(fleet: FleetClient) -> None:
+async def test_a_child_is_found_flat_nested_and_among_all_resources(fleet: ApiClient) -> None:
     cluster, pool = await family(fleet)
 
     for path in (
@@ -155,7 +155,7 @@ async def test_a_child_is_found_flat_nested_and_among_all_resources(fleet: Fleet
         assert await fleet.get(path) == pool
 
 
-async def test_a_child_can_be_created_flat_with_an_owner_reference(fleet: FleetClient) -> None:
+async def test_a_child_can_be_created_flat_with_an_owner_reference(fleet: ApiClient) -> None:
     cluster = await fleet.create("clusters", "east")
 
     pool = await fleet.create("nodepools", "workers", owner_references={"id": cluster["id"]})
@@ -164,14 +164,14 @@ async def test_a_child_can_be_created_flat_with_an_owner_reference(fleet: FleetC
     assert (await fleet.get(f"clusters/{cluster['id']}/nodepools"))["items"] == [pool]
 
 
-async def test_a_flat_child_without_an_owner_is_rejected(fleet: FleetClient) -> None:
+async def test_a_flat_child_without_an_owner_is_rejected(fleet: ApiClient) -> None:
     reply = await fleet.call("POST", "nodepools", {"name": "workers"})
 
     reply.assert_problem(400, "owner_references.id")
 
 
 @pytest.mark.parametrize("owner", ["missing", "man", ".."])
-async def test_a_flat_child_of_a_wrong_owner_is_rejected(fleet: FleetClient, owner: str) -> None:
+async def test_a_flat_child_of_a_wrong_owner_is_rejected(fleet: ApiClient, owner: str) -> None:
     await fleet.create("manifests", "m", id="man")
 
     reply = await fleet.call("POST", "nodepools", {"name": "workers", "owner_references": {"id": owner}})
@@ -179,13 +179,13 @@ async def test_a_flat_child_of_a_wrong_owner_is_rejected(fleet: FleetClient, own
     reply.assert_problem(400, "owner_references.id")
 
 
-async def test_a_child_below_a_missing_parent_is_not_found(fleet: FleetClient) -> None:
+async def test_a_child_below_a_missing_parent_is_not_found(fleet: ApiClient) -> None:
     reply = await fleet.call("POST", "clusters/missing/nodepools", {"name": "workers"})
 
     reply.assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_an_owner_reference_must_agree_with_the_path(fleet: FleetClient) -> None:
+async def test_an_owner_reference_must_agree_with_the_path(fleet: ApiClient) -> None:
     await fleet.create("clusters", "a", id="a")
     await fleet.create("clusters", "b", id="b")
 
@@ -197,7 +197,7 @@ async def test_an_owner_reference_must_agree_with_the_path(fleet: FleetClient) -
 
 @pytest.mark.parametrize(("member", "wrong"), [("kind", "Manifest"), ("href", "/elsewhere")])
 async def test_an_owner_reference_must_describe_the_owner_correctly(
-    fleet: FleetClient, member: str, wrong: str
+    fleet: ApiClient, member: str, wrong: str
 ) -> None:
     cluster = await fleet.create("clusters", "a", id="a")
     right = {"id": "a", "kind": "Cluster", "href": cluster["href"]}
@@ -208,13 +208,13 @@ async def test_an_owner_reference_must_describe_the_owner_correctly(
     assert await fleet.create("nodepools", "x", owner_references=right)
 
 
-async def test_a_kind_without_a_parent_accepts_no_owner(fleet: FleetClient) -> None:
+async def test_a_kind_without_a_parent_accepts_no_owner(fleet: ApiClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "x", "owner_references": {"id": "y"}})
 
     reply.assert_problem(400, "owner_references")
 
 
-async def test_a_resource_is_not_found_under_another_kind_or_parent(fleet: FleetClient) -> None:
+async def test_a_resource_is_not_found_under_another_kind_or_parent(fleet: ApiClient) -> None:
     cluster, pool = await family(fleet)
     other = await fleet.create("clusters", "other")
 
@@ -228,22 +228,22 @@ async def test_a_resource_is_not_found_under_another_kind_or_parent(fleet: Fleet
         (await fleet.call("GET", path)).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_an_unknown_path_differs_from_a_missing_resource(fleet: FleetClient) -> None:
+async def test_an_unknown_path_differs_from_a_missing_resource(fleet: ApiClient) -> None:
     (await fleet.call("GET", "clusters/gone")).assert_problem(404, code="HYPERFLEET-NTF-001")
     (await fleet.call("GET", "clusterz/gone")).assert_problem(404, code="HYPERFLEET-NTF-000")
     (await fleet.call("GET", "resources")).assert_problem(404, code="HYPERFLEET-NTF-000")
 
 
 @pytest.mark.parametrize("name", ["", " ", " a", "a ", "a\tb", "a\nb", "\u200b", "x" * 256])
-async def test_a_name_must_be_printable(fleet: FleetClient, name: str) -> None:
+async def test_a_name_must_be_printable(fleet: ApiClient, name: str) -> None:
     (await fleet.call("POST", "clusters", {"name": name})).assert_problem(400, "name")
 
 
-async def test_a_name_may_be_as_long_as_the_limit(fleet: FleetClient) -> None:
+async def test_a_name_may_be_as_long_as_the_limit(fleet: ApiClient) -> None:
     assert len((await fleet.create("clusters", "x" * 255))["name"]) == 255
 
 
-async def test_all_errors_are_reported_at_once(fleet: FleetClient) -> None:
+async def test_all_errors_are_reported_at_once(fleet: ApiClient) -> None:
     reply = await fleet.call(
         "POST", "clusters", {"name": " a", "kind": "Nope", "labels": {"-": "x", "ok": "v"}, "spec": {}}
     )
@@ -251,7 +251,7 @@ async def test_all_errors_are_reported_at_once(fleet: FleetClient) -> None:
     reply.assert_problem(400, "name", "labels.-", "kind")
 
 
-async def test_labels_are_limited_in_number_and_length(fleet: FleetClient) -> None:
+async def test_labels_are_limited_in_number_and_length(fleet: ApiClient) -> None:
     most = {f"k{number}": "v" for number in range(64)}
 
     assert (await fleet.call("POST", "clusters", {"name": "a", "labels": most})).status == 201
@@ -266,13 +266,13 @@ async def test_labels_are_limited_in_number_and_length(fleet: FleetClient) -> No
     )
 
 
-async def test_a_label_must_be_text(fleet: FleetClient) -> None:
+async def test_a_label_must_be_text(fleet: ApiClient) -> None:
     (await fleet.call("POST", "clusters", {"name": "b", "labels": {"fine": "v", "k": 1}})).assert_problem(
         400, "labels.k"
     )
 
 
-async def test_the_size_of_a_spec_is_limited(fleet: FleetClient) -> None:
+async def test_the_size_of_a_spec_is_limited(fleet: ApiClient) -> None:
     largest = 512 * 1024 - len('{"text":""}')
 
     assert (await fleet.call("POST", "clusters", {"name": "a", "spec": {"text": "x" * largest}})).status == 201
@@ -281,7 +281,7 @@ async def test_the_size_of_a_spec_is_limited(fleet: FleetClient) -> None:
 
 
 async def test_the_creator_of_a_resource_is_stored() -> None:
-    async with FleetClient(identities=[Identity("ops", Role.OPERATOR), Identity("eve", Role.ADMIN)]) as fleet:
+    async with ApiClient(identities=[Identity("ops", Role.OPERATOR), Identity("eve", Role.ADMIN)]) as fleet:
         created = (await fleet.call("POST", "clusters", {"name": "a"}, token="ops")).json
         patched = (await fleet.call("PATCH", f"clusters/{created['id']}", {"spec": {"a": 1}}, token="eve")).json
 
@@ -290,7 +290,7 @@ async def test_the_creator_of_a_resource_is_stored() -> None:
 
 
 async def test_the_default_kinds_are_served_without_a_kinds_file() -> None:
-    async with FleetClient(kinds=DEFAULT) as fleet:
+    async with ApiClient(kinds=DEFAULT) as fleet:
         cluster = await fleet.create("clusters", "a")
         for plural in ("manifests", "workloads", f"clusters/{cluster['id']}/nodepools"):
             created = await fleet.create(plural, "a")
@@ -298,7 +298,7 @@ async def test_the_default_kinds_are_served_without_a_kinds_file() -> None:
             assert created["status"]["observed_generation"] == 0
 
 
-async def test_the_number_of_children_is_limited(fleet: FleetClient) -> None:
+async def test_the_number_of_children_is_limited(fleet: ApiClient) -> None:
     parent = (await fleet.create())["id"]
     for number in range(MAX_CHILDREN):
         assert (await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": f"n{number}"})).status == 201

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet.api_client import THREE_LEVELS, FleetClient
+from tests.support.fleet.api_client import THREE_LEVELS, ApiClient
 from tests.support.fleet.http_client import Body
 
 
 @pytest.fixture
-async def _deleting(fleet: FleetClient) -> None:
+async def _deleting(fleet: ApiClient) -> None:
     """Create the cluster c, which requires two adapters, and delete it."""
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
 
-async def three_levels(fleet: FleetClient) -> None:
+async def three_levels(fleet: ApiClient) -> None:
     """Create a cluster (two adapters), its node pool (one), and its machine (none)."""
     await fleet.create("clusters", "c", id="c")
     await fleet.create("clusters/c/nodepools", "n", id="n")
     await fleet.create("nodepools/n/machines", "m", id="m")
 
 
-async def exists(fleet: FleetClient, resource_id: str) -> bool:
+async def exists(fleet: ApiClient, resource_id: str) -> bool:
     return (await fleet.call("GET", f"resources/{resource_id}")).status == 200
 
 
-async def actions(fleet: FleetClient) -> list[tuple[str, str]]:
+async def actions(fleet: ApiClient) -> list[tuple[str, str]]:
     """Return the actions and resources in the audit log, in order."""
     items = (await fleet.get("/api/v1/audit", size=1000))["items"]
     return [(entry["action"], entry["resource_id"]) for entry in reversed(items)]
 
 
-async def finalize(fleet: FleetClient, path: str, *adapters: str, generation: int = 2) -> None:
+async def finalize(fleet: ApiClient, path: str, *adapters: str, generation: int = 2) -> None:
     for adapter in adapters:
         reply = await fleet.reports(path, adapter, generation=generation, available="False", finalized=True)
         assert reply.status == 201, reply
@@ -47,7 +47,7 @@ def ready(body: Body) -> Body:
 # --- Deletion ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_deleted_resource_stays_with_a_deleted_time(fleet: FleetClient) -> None:
+async def test_a_deleted_resource_stays_with_a_deleted_time(fleet: ApiClient) -> None:
     await fleet.create("clusters", "c", id="c", spec={"a": 1})
     await fleet.reports("clusters/c", "dns", "validation")
     await fleet.later(5)
@@ -64,7 +64,7 @@ async def test_a_deleted_resource_stays_with_a_deleted_time(fleet: FleetClient) 
     assert (found.content, found.etag) == (reply.content, reply.etag)
 
 
-async def test_deleting_again_changes_nothing(fleet: FleetClient) -> None:
+async def test_deleting_again_changes_nothing(fleet: ApiClient) -> None:
     await fleet.create("clusters", "c", id="c")
     first = await fleet.call("DELETE", "clusters/c")
     await fleet.later(5)
@@ -75,14 +75,14 @@ async def test_deleting_again_changes_nothing(fleet: FleetClient) -> None:
     assert (await actions(fleet)).count(("delete", "c")) == 1
 
 
-async def test_a_missing_resource_cannot_be_deleted(fleet: FleetClient) -> None:
+async def test_a_missing_resource_cannot_be_deleted(fleet: ApiClient) -> None:
     (await fleet.call("DELETE", "clusters/missing")).assert_problem(404, code="HYPERFLEET-NTF-001")
     await three_levels(fleet)
     (await fleet.call("DELETE", "clusters/other/nodepools/n")).assert_problem(404)
     (await fleet.call("DELETE", "machines/n")).assert_problem(404)
 
 
-async def test_without_required_adapters_it_is_removed_at_once(fleet: FleetClient) -> None:
+async def test_without_required_adapters_it_is_removed_at_once(fleet: ApiClient) -> None:
     await fleet.create("manifests", "one", id="one")
 
     reply = await fleet.call("DELETE", "manifests/one")
@@ -93,7 +93,7 @@ async def test_without_required_adapters_it_is_removed_at_once(fleet: FleetClien
     assert (await actions(fleet))[-2:] == [("delete", "one"), ("remove", "one")]
 
 
-async def test_the_name_of_a_removed_resource_can_be_reused(fleet: FleetClient) -> None:
+async def test_the_name_of_a_removed_resource_can_be_reused(fleet: ApiClient) -> None:
     await fleet.create("manifests", "one")
     clusters = await fleet.create("clusters", "one")
     manifest = (await fleet.get("manifests"))["items"][0]
@@ -105,13 +105,13 @@ async def test_the_name_of_a_removed_resource_can_be_reused(fleet: FleetClient) 
 
 
 @pytest.mark.usefixtures("_deleting")
-async def test_a_deleting_resource_cannot_be_patched(fleet: FleetClient) -> None:
+async def test_a_deleting_resource_cannot_be_patched(fleet: ApiClient) -> None:
     for patch in ({"spec": {"a": 1}}, {}):
         (await fleet.call("PATCH", "clusters/c", patch)).assert_problem(409, code="HYPERFLEET-CNF-001")
 
 
 @pytest.mark.usefixtures("_deleting")
-async def test_a_deleting_parent_accepts_no_child(fleet: FleetClient) -> None:
+async def test_a_deleting_parent_accepts_no_child(fleet: ApiClient) -> None:
     (await fleet.call("POST", "clusters/c/nodepools", {"name": "n"})).assert_problem(409)
     (await fleet.call("POST", "nodepools", {"name": "n", "owner_references": {"id": "c"}})).assert_problem(409)
 
@@ -120,7 +120,7 @@ async def test_a_deleting_parent_accepts_no_child(fleet: FleetClient) -> None:
 
 
 @pytest.mark.usefixtures("_deleting")
-async def test_it_is_removed_when_all_required_adapters_finalized(fleet: FleetClient) -> None:
+async def test_it_is_removed_when_all_required_adapters_finalized(fleet: ApiClient) -> None:
     await finalize(fleet, "clusters/c", "dns")
     assert await exists(fleet, "c")
     await finalize(fleet, "clusters/c", "validation")
@@ -130,7 +130,7 @@ async def test_it_is_removed_when_all_required_adapters_finalized(fleet: FleetCl
     assert (await actions(fleet))[-2:] == [("report", "c"), ("remove", "c")]
 
 
-async def test_only_reports_at_the_deletion_generation_finalize(fleet: FleetClient) -> None:
+async def test_only_reports_at_the_deletion_generation_finalize(fleet: ApiClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await finalize(fleet, "clusters/c", "dns", "validation", generation=1)
     assert await exists(fleet, "c")
@@ -144,7 +144,7 @@ async def test_only_reports_at_the_deletion_generation_finalize(fleet: FleetClie
     assert not await exists(fleet, "c")
 
 
-async def test_finalized_has_no_effect_on_a_live_resource(fleet: FleetClient) -> None:
+async def test_finalized_has_no_effect_on_a_live_resource(fleet: ApiClient) -> None:
     await fleet.create("clusters", "c", id="c")
 
     await finalize(fleet, "clusters/c", "dns", "validation", generation=1)
@@ -153,7 +153,7 @@ async def test_finalized_has_no_effect_on_a_live_resource(fleet: FleetClient) ->
 
 
 @pytest.mark.usefixtures("_deleting")
-async def test_an_adapter_that_is_not_required_is_ignored(fleet: FleetClient) -> None:
+async def test_an_adapter_that_is_not_required_is_ignored(fleet: ApiClient) -> None:
     await finalize(fleet, "clusters/c", "other")
     assert await exists(fleet, "c")
     await finalize(fleet, "clusters/c", "dns", "validation")
@@ -162,7 +162,7 @@ async def test_an_adapter_that_is_not_required_is_ignored(fleet: FleetClient) ->
 
 
 @pytest.mark.usefixtures("_deleting")
-async def test_available_alone_does_not_finalize(fleet: FleetClient) -> None:
+async def test_available_alone_does_not_finalize(fleet: ApiClient) -> None:
     await fleet.reports("clusters/c", "dns", "validation", generation=2)
 
     assert ready(await fleet.get("clusters/c"))["status"] == "False"
@@ -171,7 +171,7 @@ async def test_available_alone_does_not_finalize(fleet: FleetClient) -> None:
 # --- Families ----------------------------------------------------------------------------------------------------
 
 
-async def test_children_are_deleted_with_their_parent(fleet: FleetClient) -> None:
+async def test_children_are_deleted_with_their_parent(fleet: ApiClient) -> None:
     await three_levels(fleet)
 
     await fleet.call("DELETE", "clusters/c")
@@ -182,7 +182,7 @@ async def test_children_are_deleted_with_their_parent(fleet: FleetClient) -> Non
     assert (await actions(fleet))[-4:] == [("delete", "m"), ("remove", "m"), ("delete", "n"), ("delete", "c")]
 
 
-async def test_a_parent_stays_until_its_last_child_is_removed(fleet: FleetClient) -> None:
+async def test_a_parent_stays_until_its_last_child_is_removed(fleet: ApiClient) -> None:
     await three_levels(fleet)
     await fleet.create("clusters/c/nodepools", "n2", id="n2")
     await fleet.call("DELETE", "clusters/c")
@@ -200,7 +200,7 @@ async def test_a_parent_stays_until_its_last_child_is_removed(fleet: FleetClient
 
 
 async def test_a_grandchild_keeps_its_grandparent() -> None:
-    async with FleetClient(kinds=THREE_LEVELS) as fleet:
+    async with ApiClient(kinds=THREE_LEVELS) as fleet:
         await three_levels(fleet)
         await fleet.call("DELETE", "clusters/c")
         assert [await exists(fleet, each) for each in "cnm"] == [True, True, True]
@@ -212,7 +212,7 @@ async def test_a_grandchild_keeps_its_grandparent() -> None:
         assert removed == ["m", "n", "c"]
 
 
-async def test_a_child_deleted_before_its_parent_is_deleted_once(fleet: FleetClient) -> None:
+async def test_a_child_deleted_before_its_parent_is_deleted_once(fleet: ApiClient) -> None:
     await three_levels(fleet)
     await fleet.call("DELETE", "nodepools/n")
     await fleet.call("DELETE", "clusters/c")
@@ -223,7 +223,7 @@ async def test_a_child_deleted_before_its_parent_is_deleted_once(fleet: FleetCli
     assert not await exists(fleet, "c")
 
 
-async def test_removing_a_child_does_not_change_a_live_parent(fleet: FleetClient) -> None:
+async def test_removing_a_child_does_not_change_a_live_parent(fleet: ApiClient) -> None:
     await three_levels(fleet)
     before = await fleet.call("GET", "nodepools/n")
 
@@ -237,7 +237,7 @@ async def test_removing_a_child_does_not_change_a_live_parent(fleet: FleetClient
 
 
 @pytest.mark.usefixtures("_deleting")
-async def test_force_removes_a_deleting_resource(fleet: FleetClient) -> None:
+async def test_force_removes_a_deleting_resource(fleet: ApiClient) -> None:
     reply = await fleet.call("POST", "clusters/c/force-delete", {"reason": "the zone is gone"})
 
     assert (reply.status, reply.content) == (204, b"")
@@ -246,7 +246,7 @@ async def test_force_removes_a_deleting_resource(fleet: FleetClient) -> None:
     assert (entry["resource_id"], entry["detail"]) == ("c", "the zone is gone")
 
 
-async def test_force_removes_children_before_their_parent(fleet: FleetClient) -> None:
+async def test_force_removes_children_before_their_parent(fleet: ApiClient) -> None:
     await three_levels(fleet)
     await fleet.call("DELETE", "clusters/c")
 
@@ -256,7 +256,7 @@ async def test_force_removes_children_before_their_parent(fleet: FleetClient) ->
     assert (await actions(fleet))[-2:] == [("force-delete", "n"), ("force-delete", "c")]
 
 
-async def test_force_on_the_last_child_removes_its_deleting_parent(fleet: FleetClient) -> None:
+async def test_force_on_the_last_child_removes_its_deleting_parent(fleet: ApiClient) -> None:
     await three_levels(fleet)
     await fleet.call("DELETE", "clusters/c")
     await finalize(fleet, "clusters/c", "dns", "validation")
@@ -267,7 +267,7 @@ async def test_force_on_the_last_child_removes_its_deleting_parent(fleet: FleetC
     assert not await exists(fleet, "c")
 
 
-async def test_force_on_a_live_resource_is_rejected(fleet: FleetClient) -> None:
+async def test_force_on_a_live_resource_is_rejected(fleet: ApiClient) -> None:
     await fleet.create("clusters", "c", id="c")
 
     (await fleet.call("POST", "clusters/c/force-delete", {"reason": "r"})).assert_problem(409)
@@ -286,12 +286,12 @@ async def test_force_on_a_live_resource_is_rejected(fleet: FleetClient) -> None:
         ({"reason": "r", "force": True}, "force"),
     ],
 )
-async def test_force_needs_a_reason(fleet: FleetClient, body: Body, field: str) -> None:
+async def test_force_needs_a_reason(fleet: ApiClient, body: Body, field: str) -> None:
     (await fleet.call("POST", "clusters/c/force-delete", body)).assert_problem(400, field)
     assert await exists(fleet, "c")
 
 
-async def test_a_blank_reason_is_rejected(fleet: FleetClient) -> None:
+async def test_a_blank_reason_is_rejected(fleet: ApiClient) -> None:
     made = await fleet.create()
     await fleet.call("DELETE", f"clusters/{made['id']}")
 

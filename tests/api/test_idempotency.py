@@ -14,7 +14,7 @@ from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
-from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.api_client import ApiClient, ApiReply
 from tests.support.fleet.http_client import ROOT, Body
 
 T = TypeVar("T")
@@ -74,12 +74,12 @@ class ContestedStore(MemoryFleetStore):
 
 
 async def create(
-    fleet: FleetClient, body: Body, *, key: str = "k", path: str = "clusters", token: str = ""
-) -> Reply:
+    fleet: ApiClient, body: Body, *, key: str = "k", path: str = "clusters", token: str = ""
+) -> ApiReply:
     return await fleet.call("POST", path, body, headers={"Idempotency-Key": key}, token=token)
 
 
-async def test_a_repeated_creation_happens_once(fleet: FleetClient) -> None:
+async def test_a_repeated_creation_happens_once(fleet: ApiClient) -> None:
     first = await create(fleet, {"name": "a"})
     await fleet.later(60)
 
@@ -93,13 +93,13 @@ async def test_a_repeated_creation_happens_once(fleet: FleetClient) -> None:
     assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_without_a_key_a_repeated_request_is_a_conflict(fleet: FleetClient) -> None:
+async def test_without_a_key_a_repeated_request_is_a_conflict(fleet: ApiClient) -> None:
     await fleet.create("clusters", "a")
 
     (await fleet.call("POST", "clusters", {"name": "a"})).assert_problem(409)
 
 
-async def test_the_first_response_is_replayed_after_later_changes(fleet: FleetClient) -> None:
+async def test_the_first_response_is_replayed_after_later_changes(fleet: ApiClient) -> None:
     first = await create(fleet, {"name": "a", "id": "a"})
     await fleet.call("PATCH", "clusters/a", {"spec": {"x": 1}})
 
@@ -108,7 +108,7 @@ async def test_the_first_response_is_replayed_after_later_changes(fleet: FleetCl
     assert (second.status, second.content, second.etag) == (201, first.content, first.etag)
 
 
-async def test_the_response_is_replayed_after_the_resource_is_removed(fleet: FleetClient) -> None:
+async def test_the_response_is_replayed_after_the_resource_is_removed(fleet: ApiClient) -> None:
     first = await create(fleet, {"name": "a", "id": "a"}, path="manifests")
     await fleet.call("DELETE", "manifests/a")
 
@@ -118,7 +118,7 @@ async def test_the_response_is_replayed_after_the_resource_is_removed(fleet: Fle
     assert (await fleet.get("manifests"))["total"] == 0
 
 
-async def test_another_key_is_another_creation(fleet: FleetClient) -> None:
+async def test_another_key_is_another_creation(fleet: ApiClient) -> None:
     await create(fleet, {"name": "a"}, key="k1")
 
     assert (await create(fleet, {"name": "b"}, key="k2")).status == 201
@@ -128,14 +128,14 @@ async def test_another_key_is_another_creation(fleet: FleetClient) -> None:
     ("path", "body"),
     [("clusters", {"name": "b"}), ("clusters", {"name": "a", "spec": {"x": 1}}), ("manifests", {"name": "a"})],
 )
-async def test_a_key_of_another_request_is_rejected(fleet: FleetClient, path: str, body: Body) -> None:
+async def test_a_key_of_another_request_is_rejected(fleet: ApiClient, path: str, body: Body) -> None:
     await create(fleet, {"name": "a"})
 
     (await create(fleet, body, path=path)).assert_problem(422)
     assert (await fleet.get("manifests"))["total"] == 0
 
 
-async def test_another_parent_makes_it_another_request(fleet: FleetClient) -> None:
+async def test_another_parent_makes_it_another_request(fleet: ApiClient) -> None:
     for parent in "pq":
         await fleet.create("clusters", parent, id=parent)
     await create(fleet, {"name": "a"}, path="clusters/p/nodepools")
@@ -143,7 +143,7 @@ async def test_another_parent_makes_it_another_request(fleet: FleetClient) -> No
     (await create(fleet, {"name": "a"}, path="clusters/q/nodepools")).assert_problem(422)
 
 
-async def test_a_rejected_creation_does_not_use_its_key(fleet: FleetClient) -> None:
+async def test_a_rejected_creation_does_not_use_its_key(fleet: ApiClient) -> None:
     (await create(fleet, {"name": " bad"})).assert_problem(400, "name")
     taken = await fleet.create("manifests", "a", id="a")
     (await create(fleet, {"name": "a"}, path="manifests")).assert_problem(409)
@@ -153,20 +153,20 @@ async def test_a_rejected_creation_does_not_use_its_key(fleet: FleetClient) -> N
 
 
 async def test_keys_belong_to_their_actor() -> None:
-    async with FleetClient(identities=[Identity("one", Role.OPERATOR), Identity("two", Role.OPERATOR)]) as fleet:
+    async with ApiClient(identities=[Identity("one", Role.OPERATOR), Identity("two", Role.OPERATOR)]) as fleet:
         await create(fleet, {"name": "a"}, token="one")
 
         (await create(fleet, {"name": "a"}, token="two")).assert_problem(409)
         assert (await create(fleet, {"name": "b"}, token="two")).status == 201
 
 
-async def test_a_key_is_limited_and_printable(fleet: FleetClient) -> None:
+async def test_a_key_is_limited_and_printable(fleet: ApiClient) -> None:
     assert (await create(fleet, {"name": "a"}, key="x" * 255)).status == 201
     for key in ("x" * 256, "a\x07b"):
         (await create(fleet, {"name": "b"}, key=key)).assert_problem(400, "Idempotency-Key")
 
 
-async def test_concurrent_repetitions_create_one_resource(fleet: FleetClient) -> None:
+async def test_concurrent_repetitions_create_one_resource(fleet: ApiClient) -> None:
     replies = await asyncio.gather(*(create(fleet, {"name": "a"}) for _ in range(10)))
 
     assert {reply.status for reply in replies} == {201}
@@ -177,7 +177,7 @@ async def test_concurrent_repetitions_create_one_resource(fleet: FleetClient) ->
 @pytest.mark.parametrize("given", [{}, {"id": "a"}])
 async def test_a_repetition_that_lost_the_race_gets_the_same_response(given: Body) -> None:
     # With concurrent transactions, the loser finds name, id and key taken at once.
-    async with FleetClient(backend=backends.memory(fleet=LateRecall)) as fleet:
+    async with ApiClient(backend=backends.memory(fleet=LateRecall)) as fleet:
         first, second = (
             await create(fleet, {"name": "a", **given}),
             await create(fleet, {"name": "a", **given}),
@@ -189,7 +189,7 @@ async def test_a_repetition_that_lost_the_race_gets_the_same_response(given: Bod
 
 
 async def test_a_key_that_stays_taken_is_a_conflict() -> None:
-    async with FleetClient(backend=backends.memory(fleet=ContestedStore)) as fleet:
+    async with ApiClient(backend=backends.memory(fleet=ContestedStore)) as fleet:
         (await create(fleet, {"name": "a"})).assert_problem(409, code="HYPERFLEET-CNF-001")
 
         assert (await fleet.get("clusters"))["total"] == 0
@@ -198,7 +198,7 @@ async def test_a_key_that_stays_taken_is_a_conflict() -> None:
 async def test_a_request_can_be_repeated_after_a_lost_response() -> None:
     faults = iter([Fault.AFTER_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "transact" else None)
-    async with FleetClient(backend=backend) as fleet:
+    async with ApiClient(backend=backend) as fleet:
         lost = await create(fleet, {"name": "a"})
         again = await create(fleet, {"name": "a"})
 
@@ -211,14 +211,14 @@ async def test_a_request_can_be_repeated_after_a_lost_response() -> None:
 async def test_a_transaction_run_twice_leaves_one_resource() -> None:
     faults = iter([Fault.LOST_RACE])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "transact" else None)
-    async with FleetClient(backend=backend) as fleet:
+    async with ApiClient(backend=backend) as fleet:
         assert (await create(fleet, {"name": "a"})).status == 201
 
         assert (await fleet.get("clusters"))["total"] == 1
         assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_a_differently_encoded_request_is_a_repetition(fleet: FleetClient) -> None:
+async def test_a_differently_encoded_request_is_a_repetition(fleet: ApiClient) -> None:
     headers = {"Idempotency-Key": "k", "content-type": "application/json"}
     path = f"{ROOT}/clusters"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT, Body
 
 MAX_PAGES = 50
@@ -21,7 +21,7 @@ def names(page: Body) -> list[str]:
     return [item["name"] for item in page["items"]]
 
 
-async def walk(fleet: FleetClient, path: str = "clusters", **query: object) -> list[Body]:
+async def walk(fleet: ApiClient, path: str = "clusters", **query: object) -> list[Body]:
     """Return all pages, following the cursor."""
     pages = [await fleet.get(path, **query)]
     while (after := pages[-1]["next"]) is not None:
@@ -30,7 +30,7 @@ async def walk(fleet: FleetClient, path: str = "clusters", **query: object) -> l
     return pages
 
 
-async def create_clusters(fleet: FleetClient, *given: str, seconds: float = 1) -> list[Body]:
+async def create_clusters(fleet: ApiClient, *given: str, seconds: float = 1) -> list[Body]:
     """Create clusters with these names, a second apart."""
     made = []
     for name in given:
@@ -42,11 +42,11 @@ async def create_clusters(fleet: FleetClient, *given: str, seconds: float = 1) -
 # --- Pages -------------------------------------------------------------------------------------------------------
 
 
-async def test_an_empty_list_is_one_page(fleet: FleetClient) -> None:
+async def test_an_empty_list_is_one_page(fleet: ApiClient) -> None:
     assert await fleet.get("clusters") == {"page": 1, "size": 0, "total": 0, "items": [], "next": None}
 
 
-async def test_items_are_what_a_get_returns_byte_for_byte(fleet: FleetClient) -> None:
+async def test_items_are_what_a_get_returns_byte_for_byte(fleet: ApiClient) -> None:
     created = await fleet.call("POST", "clusters", {"name": "a", "spec": {"b": 1, "a": [1.5, None, "ü"]}})
 
     listed = await fleet.call("GET", "clusters")
@@ -55,7 +55,7 @@ async def test_items_are_what_a_get_returns_byte_for_byte(fleet: FleetClient) ->
     assert listed.json["items"] == [created.json]
 
 
-async def test_a_page_has_a_hundred_items_by_default(fleet: FleetClient) -> None:
+async def test_a_page_has_a_hundred_items_by_default(fleet: ApiClient) -> None:
     for number in range(101):
         await fleet.create("clusters", f"c{number}")
 
@@ -64,7 +64,7 @@ async def test_a_page_has_a_hundred_items_by_default(fleet: FleetClient) -> None
     assert (page["page"], page["size"], page["total"], len(page["items"])) == (1, 100, 101, 100)
 
 
-async def test_size_is_the_number_of_items_returned(fleet: FleetClient) -> None:
+async def test_size_is_the_number_of_items_returned(fleet: ApiClient) -> None:
     await create_clusters(fleet, "a", "b", "c")
 
     first, second = await fleet.get("clusters", size=2), await fleet.get("clusters", size=2, page=2)
@@ -74,7 +74,7 @@ async def test_size_is_the_number_of_items_returned(fleet: FleetClient) -> None:
     assert (first["next"] is None, second["next"] is None) == (False, True)
 
 
-async def test_a_page_beyond_the_end_is_empty_and_has_the_total(fleet: FleetClient) -> None:
+async def test_a_page_beyond_the_end_is_empty_and_has_the_total(fleet: ApiClient) -> None:
     await create_clusters(fleet, "a")
 
     for number in (2, 1_000_000):
@@ -82,14 +82,14 @@ async def test_a_page_beyond_the_end_is_empty_and_has_the_total(fleet: FleetClie
         assert page == {"page": number, "size": 0, "total": 1, "items": [], "next": None}
 
 
-async def test_a_full_last_page_has_no_next(fleet: FleetClient) -> None:
+async def test_a_full_last_page_has_no_next(fleet: ApiClient) -> None:
     await create_clusters(fleet, "a", "b")
 
     assert (await fleet.get("clusters", size=2))["next"] is None
 
 
 @pytest.mark.parametrize("size", [1, 1000])
-async def test_a_page_may_have_one_to_a_thousand_items(fleet: FleetClient, size: int) -> None:
+async def test_a_page_may_have_one_to_a_thousand_items(fleet: ApiClient, size: int) -> None:
     assert (await fleet.get("clusters", size=size))["total"] == 0
 
 
@@ -121,13 +121,13 @@ async def test_a_page_may_have_one_to_a_thousand_items(fleet: FleetClient, size:
         ("after", "x" * 5000),
     ],
 )
-async def test_an_invalid_parameter_is_named(fleet: FleetClient, parameter: str, value: object) -> None:
+async def test_an_invalid_parameter_is_named(fleet: ApiClient, parameter: str, value: object) -> None:
     reply = await fleet.send("GET", f"{ROOT}/clusters", query={parameter: value})
 
     reply.assert_problem(400, parameter)
 
 
-async def test_unknown_and_repeated_parameters_are_named(fleet: FleetClient) -> None:
+async def test_unknown_and_repeated_parameters_are_named(fleet: ApiClient) -> None:
     reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&search=x")
 
     reply.assert_problem(400, "size", "label", "search")
@@ -136,7 +136,7 @@ async def test_unknown_and_repeated_parameters_are_named(fleet: FleetClient) -> 
 # --- Nested lists ------------------------------------------------------------------------------------------------
 
 
-async def test_a_nested_list_has_only_children_of_its_parent(fleet: FleetClient) -> None:
+async def test_a_nested_list_has_only_children_of_its_parent(fleet: ApiClient) -> None:
     await fleet.create("clusters", "a", id="a")
     await fleet.create("clusters", "b", id="b")
     for parent, name in (("a", "1"), ("b", "2"), ("a", "3")):
@@ -151,14 +151,14 @@ async def test_a_nested_list_has_only_children_of_its_parent(fleet: FleetClient)
     assert (names(flat), flat["total"]) == (["1", "2", "3"], 3)
 
 
-async def test_a_list_below_a_missing_parent_is_not_found(fleet: FleetClient) -> None:
+async def test_a_list_below_a_missing_parent_is_not_found(fleet: ApiClient) -> None:
     await fleet.create("manifests", "m", id="m")
 
     for parent in ("missing", "m"):
         (await fleet.call("GET", f"clusters/{parent}/nodepools")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_a_nested_list_is_walked_by_cursor(fleet: FleetClient) -> None:
+async def test_a_nested_list_is_walked_by_cursor(fleet: ApiClient) -> None:
     await fleet.create("clusters", "a", id="a")
     for number in range(5):
         await fleet.create("clusters/a/nodepools", f"n{number}")
@@ -171,14 +171,14 @@ async def test_a_nested_list_is_walked_by_cursor(fleet: FleetClient) -> None:
 # --- Orders and cursors ------------------------------------------------------------------------------------------
 
 
-async def test_the_oldest_come_first_by_default(fleet: FleetClient) -> None:
+async def test_the_oldest_come_first_by_default(fleet: ApiClient) -> None:
     await create_clusters(fleet, "c", "a", "b")
 
     assert names(await fleet.get("clusters")) == ["c", "a", "b"]
     assert names(await fleet.get("clusters", order="created_time desc")) == ["b", "a", "c"]
 
 
-async def test_lists_follow_the_requested_order(fleet: FleetClient) -> None:
+async def test_lists_follow_the_requested_order(fleet: ApiClient) -> None:
     made = await create_clusters(fleet, "b", "c", "a")
     await fleet.call("PATCH", f"clusters/{made[1]['id']}", {"spec": {"x": 1}})
 
@@ -191,7 +191,7 @@ async def test_lists_follow_the_requested_order(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_walk_returns_each_item_once_in_every_order(fleet: FleetClient, order: str) -> None:
+async def test_a_walk_returns_each_item_once_in_every_order(fleet: ApiClient, order: str) -> None:
     # All have the same time, so only the id orders them.
     await create_clusters(fleet, *"hgfedcba", seconds=0)
 
@@ -205,7 +205,7 @@ async def test_a_walk_returns_each_item_once_in_every_order(fleet: FleetClient, 
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_walk_returns_all_that_stays_despite_changes(fleet: FleetClient, order: str) -> None:
+async def test_a_walk_returns_all_that_stays_despite_changes(fleet: ApiClient, order: str) -> None:
     made = {}
     for name in "bdfhjl":
         made[name] = await fleet.create("manifests", name)
@@ -230,7 +230,7 @@ async def test_a_walk_returns_all_that_stays_despite_changes(fleet: FleetClient,
     assert len(set(walked)) == len(walked)
 
 
-async def test_the_total_is_counted_on_the_first_page(fleet: FleetClient) -> None:
+async def test_the_total_is_counted_on_the_first_page(fleet: ApiClient) -> None:
     await create_clusters(fleet, "a", "b", "c")
     first = await fleet.get("clusters", size=2)
     await create_clusters(fleet, "d")
@@ -241,14 +241,14 @@ async def test_the_total_is_counted_on_the_first_page(fleet: FleetClient) -> Non
     assert (await fleet.get("clusters", size=2, page=2))["total"] == 4
 
 
-async def test_the_page_size_may_change_during_a_walk(fleet: FleetClient) -> None:
+async def test_the_page_size_may_change_during_a_walk(fleet: ApiClient) -> None:
     await create_clusters(fleet, *"abcd")
     first = await fleet.get("clusters", size=1)
 
     assert names(await fleet.get("clusters", size=3, after=first["next"])) == ["b", "c", "d"]
 
 
-async def test_fields_may_change_during_a_walk(fleet: FleetClient) -> None:
+async def test_fields_may_change_during_a_walk(fleet: ApiClient) -> None:
     await create_clusters(fleet, *"ab")
     first = await fleet.get("clusters", size=1)
 
@@ -268,7 +268,7 @@ async def test_fields_may_change_during_a_walk(fleet: FleetClient) -> None:
     ],
 )
 async def test_a_cursor_of_another_query_is_rejected(
-    fleet: FleetClient, path: str, changed: dict[str, object]
+    fleet: ApiClient, path: str, changed: dict[str, object]
 ) -> None:
     await create_clusters(fleet, *"ab")
     first = await fleet.get("clusters", size=1)
@@ -278,7 +278,7 @@ async def test_a_cursor_of_another_query_is_rejected(
     reply.assert_problem(400, "after")
 
 
-async def test_a_cursor_of_another_parent_is_rejected(fleet: FleetClient) -> None:
+async def test_a_cursor_of_another_parent_is_rejected(fleet: ApiClient) -> None:
     for parent in "ab":
         await fleet.create("clusters", parent, id=parent)
         for name in "xy":
@@ -289,7 +289,7 @@ async def test_a_cursor_of_another_parent_is_rejected(fleet: FleetClient) -> Non
     (await fleet.call("GET", "nodepools", after=first["next"])).assert_problem(400, "after")
 
 
-async def test_a_truncated_cursor_is_rejected(fleet: FleetClient) -> None:
+async def test_a_truncated_cursor_is_rejected(fleet: ApiClient) -> None:
     await create_clusters(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
@@ -297,7 +297,7 @@ async def test_a_truncated_cursor_is_rejected(fleet: FleetClient) -> None:
         (await fleet.call("GET", "clusters", after=broken)).assert_problem(400, "after")
 
 
-async def test_a_page_with_a_cursor_is_rejected(fleet: FleetClient) -> None:
+async def test_a_page_with_a_cursor_is_rejected(fleet: ApiClient) -> None:
     await create_clusters(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
@@ -327,7 +327,7 @@ async def test_a_page_with_a_cursor_is_rejected(fleet: FleetClient) -> None:
         ("nobody=has", ""),
     ],
 )
-async def test_labels_select_in_kubernetes_syntax(fleet: FleetClient, selector: str, expected: str) -> None:
+async def test_labels_select_in_kubernetes_syntax(fleet: ApiClient, selector: str, expected: str) -> None:
     for name, labels in {
         "a": {"region": "east", "size": "3", "env": "prod"},
         "b": {"region": "east", "size": "10"},
@@ -341,7 +341,7 @@ async def test_labels_select_in_kubernetes_syntax(fleet: FleetClient, selector: 
     assert (names(page), page["total"]) == (list(expected), len(expected))
 
 
-async def test_a_selection_is_walked_by_cursor(fleet: FleetClient) -> None:
+async def test_a_selection_is_walked_by_cursor(fleet: ApiClient) -> None:
     for number in range(9):
         await fleet.create("clusters", f"c{number}", labels={"parity": "even" if number % 2 == 0 else "odd"})
 
@@ -351,7 +351,7 @@ async def test_a_selection_is_walked_by_cursor(fleet: FleetClient) -> None:
     assert {page["total"] for page in pages} == {5}
 
 
-async def test_a_selection_follows_changed_labels(fleet: FleetClient) -> None:
+async def test_a_selection_follows_changed_labels(fleet: ApiClient) -> None:
     await fleet.create("clusters", "a", id="a", labels={"region": "east"})
     await fleet.call("PATCH", "clusters/a", {"labels": {"region": "west"}})
 
@@ -359,7 +359,7 @@ async def test_a_selection_follows_changed_labels(fleet: FleetClient) -> None:
     assert (await fleet.get("clusters", labels="region=west"))["total"] == 1
 
 
-async def test_an_invalid_selector_gives_the_position(fleet: FleetClient) -> None:
+async def test_an_invalid_selector_gives_the_position(fleet: ApiClient) -> None:
     document = (await fleet.call("GET", "clusters", labels="region=east,,")).assert_problem(400, "labels")
 
     assert "column 13" in document["detail"]
@@ -385,7 +385,7 @@ async def test_an_invalid_selector_gives_the_position(fleet: FleetClient) -> Non
     ],
 )
 async def test_only_the_requested_fields_and_the_id_are_returned(
-    fleet: FleetClient, fields: str, expected: Body
+    fleet: ApiClient, fields: str, expected: Body
 ) -> None:
     await fleet.create("clusters", "one", id="a", labels={"example.com/x": "y"}, spec={"a": {"b": 1, "c": 2}})
 
@@ -395,7 +395,7 @@ async def test_only_the_requested_fields_and_the_id_are_returned(
     assert (page["page"], page["size"], page["total"], page["next"]) == (1, 1, 1, None)
 
 
-async def test_fields_can_select_the_owner_of_a_child(fleet: FleetClient) -> None:
+async def test_fields_can_select_the_owner_of_a_child(fleet: ApiClient) -> None:
     cluster = await fleet.create("clusters", "one", id="a")
     await fleet.create("clusters/a/nodepools", "x", id="p")
 
@@ -406,7 +406,7 @@ async def test_fields_can_select_the_owner_of_a_child(fleet: FleetClient) -> Non
     ]
 
 
-async def test_an_id_inside_the_spec_stays_there(fleet: FleetClient) -> None:
+async def test_an_id_inside_the_spec_stays_there(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="a", spec={"id": "other"})
 
     assert (await fleet.get("clusters", fields="spec.id"))["items"] == [{"id": "a", "spec": {"id": "other"}}]
@@ -415,7 +415,7 @@ async def test_an_id_inside_the_spec_stays_there(fleet: FleetClient) -> None:
 # --- Other -------------------------------------------------------------------------------------------------------
 
 
-async def test_deleting_resources_are_listed(fleet: FleetClient) -> None:
+async def test_deleting_resources_are_listed(fleet: ApiClient) -> None:
     await fleet.create("clusters", "a", id="a")
     await fleet.call("DELETE", "clusters/a")
 
@@ -424,7 +424,7 @@ async def test_deleting_resources_are_listed(fleet: FleetClient) -> None:
     assert "deleted_time" in page["items"][0]
 
 
-async def test_next_is_the_last_member_of_a_list(fleet: FleetClient) -> None:
+async def test_next_is_the_last_member_of_a_list(fleet: ApiClient) -> None:
     reply = await fleet.call("GET", "clusters")
 
     assert reply.headers["content-type"] == "application/json"

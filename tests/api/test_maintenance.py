@@ -23,7 +23,7 @@ from sentinel.runtime.retention import INTERVAL, Retention, RetentionRule
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 
 TIMEOUT = 10
 """In seconds; only a failing test waits this long."""
@@ -36,7 +36,7 @@ def requiring(*adapters: str) -> Kinds:
     return Kinds((KindRules("clusters", "Cluster", "", adapters), KindRules("nodepools", "NodePool", "clusters")))
 
 
-def maintenance_of(fleet: FleetClient) -> Maintenance:
+def maintenance_of(fleet: ApiClient) -> Maintenance:
     return Maintenance(
         service=fleet.service,
         store=fleet.store,
@@ -46,7 +46,7 @@ def maintenance_of(fleet: FleetClient) -> Maintenance:
     )
 
 
-def retention_of(fleet: FleetClient) -> Retention:
+def retention_of(fleet: ApiClient) -> Retention:
     return Retention(
         [
             *retention_rules(fleet.store, RETENTION),
@@ -68,22 +68,22 @@ async def running(loop: Loop) -> AsyncIterator[Stopping]:
         stopping.request()
 
 
-async def until_reaggregated(fleet: FleetClient, plural: str, adapters: str) -> None:
+async def until_reaggregated(fleet: ApiClient, plural: str, adapters: str) -> None:
     """Wait until no resource is outdated."""
     async with asyncio.timeout(TIMEOUT):
         while await fleet.store.outdated(plural, adapters, limit=1):
             pass  # each call yields to the other tasks
 
 
-async def reaggregate(fleet: FleetClient, plural: str, adapters: str) -> None:
+async def reaggregate(fleet: ApiClient, plural: str, adapters: str) -> None:
     """Run the loop until no resource is outdated."""
     async with running(maintenance_of(fleet).reaggregate_outdated):
         await until_reaggregated(fleet, plural, adapters)
 
 
-async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
+async def restarted(fleet: ApiClient, kinds: Kinds) -> ApiClient:
     """Return a server with other kinds on the same store, a minute later."""
-    client = FleetClient(kinds=kinds, backend=fleet.backend)
+    client = ApiClient(kinds=kinds, backend=fleet.backend)
     await client.clock.advance(fleet.clock.now() + timedelta(minutes=1) - client.clock.now())
     return client
 
@@ -92,7 +92,7 @@ async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
 
 
 async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
-    async with FleetClient(kinds=requiring("dns", "slow")) as before:
+    async with ApiClient(kinds=requiring("dns", "slow")) as before:
         await before.create("clusters", "c", id="c")
         await before.later(5)
         await before.reports("clusters/c", "dns")
@@ -106,7 +106,7 @@ async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
 
 
 async def test_a_resource_is_not_ready_without_a_new_adapter() -> None:
-    async with FleetClient(kinds=requiring("dns")) as before:
+    async with ApiClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns", "more"))
@@ -121,7 +121,7 @@ async def test_a_resource_is_not_ready_without_a_new_adapter() -> None:
 
 @pytest.mark.parametrize("mark", ["pause", "pulse"])
 async def test_a_resource_is_reaggregated_after_a_pulse_or_pause(mark: str) -> None:
-    async with FleetClient(kinds=requiring("dns")) as before:
+    async with ApiClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns", "more"))
@@ -133,7 +133,7 @@ async def test_a_resource_is_reaggregated_after_a_pulse_or_pause(mark: str) -> N
 
 
 async def test_a_deletion_completes_when_no_adapter_is_required() -> None:
-    async with FleetClient(kinds=requiring("gone")) as before:
+    async with ApiClient(kinds=requiring("gone")) as before:
         await before.create("clusters", "c", id="c")
         await before.call("DELETE", "clusters/c")
         after = await restarted(before, requiring())
@@ -146,7 +146,7 @@ async def test_a_deletion_completes_when_no_adapter_is_required() -> None:
 
 
 async def test_more_than_one_batch_is_reaggregated() -> None:
-    async with FleetClient(kinds=requiring("dns")) as before:
+    async with ApiClient(kinds=requiring("dns")) as before:
         for number in range(BATCH + 1):
             await before.create("clusters", f"c{number}")
         after = await restarted(before, requiring("other"))
@@ -158,7 +158,7 @@ async def test_more_than_one_batch_is_reaggregated() -> None:
 
 
 async def test_an_up_to_date_resource_is_not_written() -> None:
-    async with FleetClient(kinds=requiring("dns")) as before:
+    async with ApiClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         etag = (await before.call("GET", "clusters/c")).etag
         after = await restarted(before, requiring("dns"))
@@ -171,7 +171,7 @@ async def test_an_up_to_date_resource_is_not_written() -> None:
 async def test_reaggregation_is_retried_after_a_database_failure() -> None:
     faults = iter([Fault.BEFORE_COMMIT, Fault.BEFORE_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "outdated" else None)
-    async with FleetClient(kinds=requiring("dns"), backend=backend) as before:
+    async with ApiClient(kinds=requiring("dns"), backend=backend) as before:
         await before.create("clusters", "c", id="c")
         after = await restarted(before, requiring("other"))
 
@@ -181,7 +181,7 @@ async def test_reaggregation_is_retried_after_a_database_failure() -> None:
             await until_reaggregated(after, "clusters", "other")
 
 
-async def make_unreadable(fleet: FleetClient, *ids: str) -> None:
+async def make_unreadable(fleet: ApiClient, *ids: str) -> None:
     """Overwrite the documents of these resources with invalid JSON."""
 
     def work(transaction: FleetTransaction) -> None:
@@ -196,7 +196,7 @@ async def make_unreadable(fleet: FleetClient, *ids: str) -> None:
 async def test_an_unreadable_resource_is_logged_once_and_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with FleetClient(kinds=requiring("dns")) as before:
+    async with ApiClient(kinds=requiring("dns")) as before:
         for number in range(BATCH + 1):
             await before.create("clusters", f"c{number}", id=f"c{number:04}")
         await make_unreadable(before, "c0000")
@@ -213,7 +213,7 @@ async def test_an_unreadable_resource_is_logged_once_and_skipped(
 
 async def test_an_unreadable_batch_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with FleetClient(kinds=requiring("dns")) as before:
+    async with ApiClient(kinds=requiring("dns")) as before:
         ids = [f"c{number:04}" for number in range(BATCH)]
         for resource_id in ids:
             await before.create("clusters", resource_id, id=resource_id)
@@ -230,7 +230,7 @@ async def test_an_unreadable_batch_is_tried_once(caplog: pytest.LogCaptureFixtur
 
 async def test_the_loop_ends_when_it_is_stopped() -> None:
     async with (
-        FleetClient(kinds=requiring("dns")) as fleet,
+        ApiClient(kinds=requiring("dns")) as fleet,
         running(maintenance_of(fleet).reaggregate_outdated) as stopping,
     ):
         await until_reaggregated(fleet, "clusters", "dns")
@@ -240,9 +240,9 @@ async def test_the_loop_ends_when_it_is_stopped() -> None:
 
 @pytest.mark.parametrize("emits", [True, False])
 async def test_public_names_follow_the_setting(emits: bool) -> None:
-    async with FleetClient(emits_public_names=not emits) as before:
+    async with ApiClient(emits_public_names=not emits) as before:
         made = await before.create()
-        after = FleetClient(backend=before.backend, emits_public_names=emits)
+        after = ApiClient(backend=before.backend, emits_public_names=emits)
         cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
 
         await reaggregate(after, "clusters", after.service.aggregation_key(cluster))
@@ -256,7 +256,7 @@ async def test_public_names_follow_the_setting(emits: bool) -> None:
 
 
 @pytest.fixture
-async def populated(fleet: FleetClient) -> FleetClient:
+async def populated(fleet: ApiClient) -> ApiClient:
     """A fleet with audit entries, a discarded report, two generations and a stored response."""
     await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
     await fleet.call("PATCH", "clusters/c", {"spec": {"a": 1}})
@@ -264,7 +264,7 @@ async def populated(fleet: FleetClient) -> FleetClient:
     return fleet
 
 
-async def count_rows(fleet: FleetClient) -> dict[str, int]:
+async def count_rows(fleet: ApiClient) -> dict[str, int]:
     repeated = await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
     return {
         "discarded": (await fleet.get("clusters/c/statuses/discarded"))["total"],
@@ -285,7 +285,7 @@ async def count_rows(fleet: FleetClient) -> dict[str, int]:
     ],
 )
 async def test_rows_older_than_their_retention_are_deleted(
-    populated: FleetClient, hours: float, kept: dict[str, int]
+    populated: ApiClient, hours: float, kept: dict[str, int]
 ) -> None:
     async with running(retention_of(populated).run):
         await populated.clock.until_asleep()
@@ -295,14 +295,14 @@ async def test_rows_older_than_their_retention_are_deleted(
     assert await count_rows(populated) == kept
 
 
-async def test_the_newest_generation_is_kept_with_its_resource(populated: FleetClient) -> None:
+async def test_the_newest_generation_is_kept_with_its_resource(populated: ApiClient) -> None:
     await populated.later(86400 * 365)
     await retention_of(populated).expire()
 
     assert [each["generation"] for each in (await populated.get("clusters/c/history"))["items"]] == [2]
 
 
-async def test_the_history_of_a_removed_resource_expires(fleet: FleetClient) -> None:
+async def test_the_history_of_a_removed_resource_expires(fleet: ApiClient) -> None:
     await fleet.create("manifests", "m", id="m")
     await fleet.call("DELETE", "manifests/m")
     await fleet.later(3600 * 3 + 1)
@@ -311,14 +311,14 @@ async def test_the_history_of_a_removed_resource_expires(fleet: FleetClient) -> 
     (await fleet.call("GET", "manifests/m/history")).assert_problem(404)
 
 
-async def test_retention_runs_every_minute(populated: FleetClient) -> None:
+async def test_retention_runs_every_minute(populated: ApiClient) -> None:
     async with running(retention_of(populated).run):
         await populated.clock.until_asleep()
 
         assert populated.clock.wake_times == [populated.clock.now() + INTERVAL]
 
 
-async def test_more_than_one_batch_expires_at_a_time(fleet: FleetClient) -> None:
+async def test_more_than_one_batch_expires_at_a_time(fleet: ApiClient) -> None:
     for number in range(BATCH + 1):
         await fleet.create("manifests", f"m{number}")
     await fleet.later(3600 * 5)
@@ -355,10 +355,10 @@ class FailsOnce(MemoryFleetStore):
     ],
 )
 async def test_a_loop_survives_an_unexpected_error(
-    loop_of: Callable[[FleetClient], Loop], event: str, caplog: pytest.LogCaptureFixture
+    loop_of: Callable[[ApiClient], Loop], event: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = backends.memory(fleet=FailsOnce)
-    async with FleetClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
+    async with ApiClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
         await fleet.clock.until_asleep()
         await fleet.clock.advance(INTERVAL)
 
@@ -372,7 +372,7 @@ async def test_a_loop_survives_an_unexpected_error(
 async def test_retention_survives_a_database_failure() -> None:
     faults = iter([Fault.BEFORE_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "expire_audit" else None)
-    async with FleetClient(backend=backend) as fleet:
+    async with ApiClient(backend=backend) as fleet:
         await fleet.create("manifests", "m")
         await fleet.later(3600 * 5)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sentinel.web.routing import Method, Route
 from sentinel.web.strict_json import MAX_DEPTH
 from tests.support.databases import backends
-from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.api_client import ApiClient, ApiReply
 from tests.support.fleet.http_client import ROOT
 
 JSON = {"content-type": "application/json"}
@@ -36,11 +36,11 @@ BODIES = [
 
 
 @pytest.fixture(autouse=True)
-async def _one(fleet: FleetClient) -> None:
+async def _one(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one")
 
 
-async def send(fleet: FleetClient, method: str, path: str, body: bytes, **headers: str) -> Reply:
+async def send(fleet: ApiClient, method: str, path: str, body: bytes, **headers: str) -> ApiReply:
     fields = JSON | {name.replace("_", "-"): value for name, value in headers.items()}
     return await fleet.send(method, f"{ROOT}/{path}", body, headers=fields)
 
@@ -50,14 +50,14 @@ async def send(fleet: FleetClient, method: str, path: str, body: bytes, **header
 
 @pytest.mark.parametrize(("method", "path", "around", "_field"), BODIES)
 async def test_ten_megabytes_are_too_large(
-    fleet: FleetClient, method: str, path: str, around: bytes, _field: str
+    fleet: ApiClient, method: str, path: str, around: bytes, _field: str
 ) -> None:
     body = around % (b'{"x":"' + b"x" * 10_000_000 + b'"}')
 
     (await send(fleet, method, path, body)).assert_problem(413, code="HYPERFLEET-LMT-002")
 
 
-async def test_a_body_longer_than_its_content_length_is_rejected(fleet: FleetClient) -> None:
+async def test_a_body_longer_than_its_content_length_is_rejected(fleet: ApiClient) -> None:
     reply = await send(fleet, "POST", "clusters", b"x" * 2_000_000, content_length="10")
 
     reply.assert_problem(413)
@@ -66,7 +66,7 @@ async def test_a_body_longer_than_its_content_length_is_rejected(fleet: FleetCli
 @pytest.mark.parametrize(("method", "path", "around", "field"), BODIES)
 @pytest.mark.parametrize("levels", [65, 10_000, 40_000])
 async def test_ten_thousand_levels_are_too_deep(
-    fleet: FleetClient, method: str, path: str, around: bytes, field: str, levels: int
+    fleet: ApiClient, method: str, path: str, around: bytes, field: str, levels: int
 ) -> None:
     for opening, closing, step in ((b"[", b"]", "[0]"), (b'{"x":', b"}", ".x")):
         for end in (closing * levels, b""):
@@ -92,14 +92,14 @@ async def test_ten_thousand_levels_are_too_deep(
     ],
 )
 async def test_values_that_cannot_be_stored_are_named(
-    fleet: FleetClient, method: str, path: str, around: bytes, field: str, value: bytes
+    fleet: ApiClient, method: str, path: str, around: bytes, field: str, value: bytes
 ) -> None:
     (await send(fleet, method, path, around % (b'{"y":1,"x":' + value + b"}"))).assert_problem(400, field)
 
 
 @pytest.mark.parametrize(("method", "path", "around", "field"), BODIES)
 async def test_duplicate_keys_are_named(
-    fleet: FleetClient, method: str, path: str, around: bytes, field: str
+    fleet: ApiClient, method: str, path: str, around: bytes, field: str
 ) -> None:
     (await send(fleet, method, path, around % b'{"x":1,"x":2}')).assert_problem(400, field)
     # The same key, escaped and not escaped.
@@ -109,7 +109,7 @@ async def test_duplicate_keys_are_named(
 @pytest.mark.parametrize(("method", "path", "around", "_field"), BODIES)
 @pytest.mark.parametrize("value", [b'{"x":"\xff"}', b'{"x":"\xc0\x80"}', b'{"x":"\xed\xa0\x80"}', b'{"\xfe":1}'])
 async def test_invalid_utf8_is_rejected_with_its_position(
-    fleet: FleetClient, method: str, path: str, around: bytes, _field: str, value: bytes
+    fleet: ApiClient, method: str, path: str, around: bytes, _field: str, value: bytes
 ) -> None:
     document = (await send(fleet, method, path, around % value)).assert_problem(400, "", code="HYPERFLEET-VAL-003")
 
@@ -140,13 +140,13 @@ async def test_invalid_utf8_is_rejected_with_its_position(
         b'{"a":' * 40 + b"]" * 40,
     ],
 )
-async def test_invalid_json_is_rejected(fleet: FleetClient, body: bytes) -> None:
+async def test_invalid_json_is_rejected(fleet: ApiClient, body: bytes) -> None:
     for method, path in (("POST", "clusters"), ("PATCH", "clusters/one"), ("PUT", "clusters/one/statuses")):
         (await send(fleet, method, path, body)).assert_problem(400, "", code="HYPERFLEET-VAL-003")
 
 
 @pytest.mark.parametrize("body", [b"null", b"1", b'"x"', b"[]", b"true", b'[{"name":"a"}]'])
-async def test_json_that_is_not_an_object_is_rejected(fleet: FleetClient, body: bytes) -> None:
+async def test_json_that_is_not_an_object_is_rejected(fleet: ApiClient, body: bytes) -> None:
     for method, path in (
         ("POST", "clusters"),
         ("PATCH", "clusters/one"),
@@ -156,7 +156,7 @@ async def test_json_that_is_not_an_object_is_rejected(fleet: FleetClient, body: 
         (await send(fleet, method, path, body)).assert_problem(400, "")
 
 
-async def test_a_thousand_labels_are_too_many(fleet: FleetClient) -> None:
+async def test_a_thousand_labels_are_too_many(fleet: ApiClient) -> None:
     labels = {f"key-{number}": "v" for number in range(1000)}
 
     (await fleet.call("POST", "clusters", {"name": "n", "labels": labels})).assert_problem(400, "labels")
@@ -164,7 +164,7 @@ async def test_a_thousand_labels_are_too_many(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "/", "a/b/c", "ä", "a\n", '"', "x" * 1000, "a.", "__proto__"])
-async def test_labels_with_invalid_keys_are_named(fleet: FleetClient, key: str) -> None:
+async def test_labels_with_invalid_keys_are_named(fleet: ApiClient, key: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "n", "labels": {key: "v"}})
 
     assert reply.status == 400
@@ -182,13 +182,13 @@ async def test_labels_with_invalid_keys_are_named(fleet: FleetClient, key: str) 
         ("owner_references", [1, None, True, "x", [], [{"id": "one"}]]),
     ],
 )
-async def test_a_member_of_the_wrong_type_is_named(fleet: FleetClient, member: str, values: list[object]) -> None:
+async def test_a_member_of_the_wrong_type_is_named(fleet: ApiClient, member: str, values: list[object]) -> None:
     for value in values:
         (await fleet.call("POST", "clusters", {"name": "n", member: value})).assert_problem(400, member)
 
 
 @pytest.mark.parametrize("member", ["Name", "status", "generation", "deleted_time", "", "a.b", "x" * 500, "$ref"])
-async def test_unknown_members_are_named(fleet: FleetClient, member: str) -> None:
+async def test_unknown_members_are_named(fleet: ApiClient, member: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "n", member: 1})
 
     assert reply.status == 400
@@ -211,14 +211,14 @@ async def test_unknown_members_are_named(fleet: FleetClient, member: str) -> Non
         {"content-encoding": "gzip"},
     ],
 )
-async def test_other_content_than_json_is_rejected(fleet: FleetClient, headers: dict[str, str]) -> None:
+async def test_other_content_than_json_is_rejected(fleet: ApiClient, headers: dict[str, str]) -> None:
     reply = await fleet.send("POST", f"{ROOT}/clusters", b'{"name":"n"}', headers=JSON | headers)
 
     assert reply.status == 415
 
 
 @pytest.mark.parametrize(("length", "status"), [("9" * 5000, 413), ("-1", 201), ("x", 201)])
-async def test_a_wrong_content_length_is_rejected_or_ignored(fleet: FleetClient, length: str, status: int) -> None:
+async def test_a_wrong_content_length_is_rejected_or_ignored(fleet: ApiClient, length: str, status: int) -> None:
     reply = await fleet.send(
         "POST", f"{ROOT}/clusters", b'{"name":"n"}', headers=JSON | {"content-length": length}
     )
@@ -247,14 +247,14 @@ async def test_a_wrong_content_length_is_rejected_or_ignored(fleet: FleetClient,
         "ONE",
     ],
 )
-async def test_unusual_ids_are_not_found(fleet: FleetClient, segment: str) -> None:
+async def test_unusual_ids_are_not_found(fleet: ApiClient, segment: str) -> None:
     for path in (f"clusters/{segment}", f"clusters/{segment}/statuses", f"clusters/{segment}/nodepools"):
         reply = await fleet.call("GET", path)
         assert reply.status == 404, reply
         assert reply.json["code"].startswith("HYPERFLEET-NTF-")
 
 
-async def test_a_nul_in_a_path_is_named(fleet: FleetClient) -> None:
+async def test_a_nul_in_a_path_is_named(fleet: ApiClient) -> None:
     (await fleet.call("GET", "clusters/a\0b")).assert_problem(400, "id")
     (await fleet.call("GET", "clusters/a\0b/nodepools/x")).assert_problem(400, "parent_id")
 
@@ -281,14 +281,14 @@ async def test_a_nul_in_a_path_is_named(fleet: FleetClient) -> None:
         (b"size", "size"),
     ],
 )
-async def test_invalid_parameters_are_named(fleet: FleetClient, query: bytes, field: str) -> None:
+async def test_invalid_parameters_are_named(fleet: ApiClient, query: bytes, field: str) -> None:
     (await fleet.send("GET", f"{ROOT}/clusters", query=query)).assert_problem(400, field)
 
 
 @pytest.mark.parametrize(
     "query", [b"labels=%ff", b"%ff=1", b"&".join(b"a%d=1" % number for number in range(1000))]
 )
-async def test_a_malformed_query_is_rejected(fleet: FleetClient, query: bytes) -> None:
+async def test_a_malformed_query_is_rejected(fleet: ApiClient, query: bytes) -> None:
     assert (await fleet.send("GET", f"{ROOT}/clusters", query=query)).status == 400
 
 
@@ -296,7 +296,7 @@ async def test_a_malformed_query_is_rejected(fleet: FleetClient, query: bytes) -
     "header", ["If-Match", "If-None-Match", "Idempotency-Key", "Authorization", "X-Request-Id"]
 )
 @pytest.mark.parametrize("value", ["", "\xff", "x" * 10_000, '"' * 1000, ",", "\x7f", "*" * 100])
-async def test_unusual_headers_cause_no_server_error(fleet: FleetClient, header: str, value: str) -> None:
+async def test_unusual_headers_cause_no_server_error(fleet: ApiClient, header: str, value: str) -> None:
     for method, path, body in (
         ("GET", "clusters/one", None),
         ("POST", "clusters", {"name": "n"}),
@@ -306,7 +306,7 @@ async def test_unusual_headers_cause_no_server_error(fleet: FleetClient, header:
         assert (await fleet.call(method, path, body, headers={header: value})).status < 500
 
 
-async def test_a_secret_in_a_request_is_not_in_the_response(fleet: FleetClient) -> None:
+async def test_a_secret_in_a_request_is_not_in_the_response(fleet: ApiClient) -> None:
     reply = await fleet.call("GET", "clusters", headers={"Authorization": "Bearer hunter2"}, size=0)
 
     assert b"hunter2" not in reply.content
@@ -320,7 +320,7 @@ async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     backend = None
     if request.param == "sqlite":
         backend = backends.sql(f"sqlite:///{tmp_path / 'fleet.db'}")
-    async with FleetClient(backend=backend) as client:
+    async with ApiClient(backend=backend) as client:
         for name in "abc":
             await client.create("clusters", name)
         yield client
@@ -344,7 +344,7 @@ async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         1,
     ],
 )
-async def test_a_forged_cursor_gives_a_page_or_a_400(stored: FleetClient, position: object) -> None:
+async def test_a_forged_cursor_gives_a_page_or_a_400(stored: ApiClient, position: object) -> None:
     real = (await stored.get("clusters", size=1))["next"]
     fingerprint = _decode_base64(real)[:8]
 
@@ -384,7 +384,7 @@ headers = st.dictionaries(
     st.text(st.characters(max_codepoint=255, min_codepoint=32), max_size=10),
     max_size=1,
 )
-ROUTES = FleetClient().routes
+ROUTES = ApiClient().routes
 
 
 class GeneratedRequest(msgspec.Struct):
@@ -420,11 +420,11 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.fixture(scope="module")
-def target(runner: asyncio.Runner) -> FleetClient:
+def target(runner: asyncio.Runner) -> ApiClient:
     """One server for all examples, so that each example sees the state that earlier ones left."""
 
-    async def create_fleet() -> FleetClient:
-        client = FleetClient()
+    async def create_fleet() -> ApiClient:
+        client = ApiClient()
         await client.backend.database.open()
         await client.create("clusters", "one", id="one")
         await client.create("clusters/one/nodepools", "pool", id="pool")
@@ -441,7 +441,7 @@ def target(runner: asyncio.Runner) -> FleetClient:
 )
 @given(generated=generated_requests())
 def test_no_request_causes_a_server_error(
-    runner: asyncio.Runner, target: FleetClient, generated: GeneratedRequest
+    runner: asyncio.Runner, target: ApiClient, generated: GeneratedRequest
 ) -> None:
     reply = runner.run(
         target.send(

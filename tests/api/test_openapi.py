@@ -22,11 +22,11 @@ from schemathesis.schemas import APIOperation
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet.documents import KindRules
 from sentinel.web import openapi
-from tests.support.fleet.api_client import PERMISSIONS, FleetClient
+from tests.support.fleet.api_client import PERMISSIONS, ApiClient
 
 KINDS = Kinds((KindRules("clusters", "Cluster", "", ("dns",)), KindRules("nodepools", "NodePool", "clusters")))
 """One kind without a parent and one with. Other kinds have the same routes."""
-ROUTES = FleetClient(kinds=KINDS).routes
+ROUTES = ApiClient(kinds=KINDS).routes
 OPERATIONS = [(route.path, route.method.value) for route in ROUTES]
 WITH_INVALID_REQUESTS = [(route.path, route.method.value) for route in ROUTES if route.query or route.body]
 """Operations that have invalid requests: any string is a valid path parameter."""
@@ -46,7 +46,7 @@ class DocumentedServer:
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
-        self.fleet = FleetClient(kinds=KINDS)
+        self.fleet = ApiClient(kinds=KINDS)
         info = openapi.Info(title="Fleet API", version="1", is_insecure=True)
         self.document: dict[str, Any] = msgspec.json.decode(
             openapi.document(self.fleet.routes, info, permissions=PERMISSIONS)

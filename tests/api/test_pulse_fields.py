@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 
 
 @pytest.fixture
-async def one(fleet: FleetClient) -> str:
+async def one(fleet: ApiClient) -> str:
     """The path of a cluster that was created a while ago."""
     await fleet.create("clusters", "one", id="one")
     await fleet.later(60)
     return "clusters/one"
 
 
-async def test_a_new_resource_has_no_pulse_fields(fleet: FleetClient, one: str) -> None:
+async def test_a_new_resource_has_no_pulse_fields(fleet: ApiClient, one: str) -> None:
     assert not {"paused", "pulse_requested_time"} & set(await fleet.get(one))
 
 
-async def test_a_pulse_is_requested_now(fleet: FleetClient, one: str) -> None:
+async def test_a_pulse_is_requested_now(fleet: ApiClient, one: str) -> None:
     reply = await fleet.call("POST", f"{one}/pulse")
 
     assert (reply.status, reply.json["pulse_requested_time"]) == (202, "2025-01-01T00:01:00Z")
@@ -29,7 +29,7 @@ async def test_a_pulse_is_requested_now(fleet: FleetClient, one: str) -> None:
     assert again.json["pulse_requested_time"] == "2025-01-01T00:01:05Z"
 
 
-async def test_a_pause_lasts_until_resume(fleet: FleetClient, one: str) -> None:
+async def test_a_pause_lasts_until_resume(fleet: ApiClient, one: str) -> None:
     paused = await fleet.call("POST", f"{one}/pause")
     assert (paused.status, paused.json["paused"], (await fleet.get(one))["paused"]) == (202, True, True)
 
@@ -40,7 +40,7 @@ async def test_a_pause_lasts_until_resume(fleet: FleetClient, one: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
-async def test_repeating_a_request_changes_nothing(fleet: FleetClient, one: str, verb: str) -> None:
+async def test_repeating_a_request_changes_nothing(fleet: ApiClient, one: str, verb: str) -> None:
     first = await fleet.call("POST", f"{one}/{verb}")
 
     second = await fleet.call("POST", f"{one}/{verb}")
@@ -49,7 +49,7 @@ async def test_repeating_a_request_changes_nothing(fleet: FleetClient, one: str,
 
 
 @pytest.mark.parametrize("verb", ["pulse", "pause", "resume"])
-async def test_generation_times_and_conditions_stay(fleet: FleetClient, one: str, verb: str) -> None:
+async def test_generation_times_and_conditions_stay(fleet: ApiClient, one: str, verb: str) -> None:
     before = await fleet.get(one)
 
     after = (await fleet.call("POST", f"{one}/{verb}")).json
@@ -59,7 +59,7 @@ async def test_generation_times_and_conditions_stay(fleet: FleetClient, one: str
     assert (await fleet.get(f"{one}/history"))["total"] == 1
 
 
-async def test_pulse_fields_survive_patches_and_reports(fleet: FleetClient, one: str) -> None:
+async def test_pulse_fields_survive_patches_and_reports(fleet: ApiClient, one: str) -> None:
     await fleet.call("POST", f"{one}/pause")
     await fleet.call("POST", f"{one}/pulse")
 
@@ -71,24 +71,24 @@ async def test_pulse_fields_survive_patches_and_reports(fleet: FleetClient, one:
 
 
 @pytest.mark.parametrize("verb", ["pulse", "pause", "resume"])
-async def test_a_deleting_resource_accepts_the_request(fleet: FleetClient, one: str, verb: str) -> None:
+async def test_a_deleting_resource_accepts_the_request(fleet: ApiClient, one: str, verb: str) -> None:
     await fleet.call("DELETE", one)
 
     assert (await fleet.call("POST", f"{one}/{verb}")).status == 202
 
 
 @pytest.mark.parametrize("verb", ["pulse", "pause", "resume"])
-async def test_a_missing_resource_is_not_found(fleet: FleetClient, verb: str) -> None:
+async def test_a_missing_resource_is_not_found(fleet: ApiClient, verb: str) -> None:
     (await fleet.call("POST", f"clusters/missing/{verb}")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 @pytest.mark.parametrize("verb", ["pulse", "pause", "resume"])
-async def test_every_request_has_an_audit_entry(fleet: FleetClient, one: str, verb: str) -> None:
+async def test_every_request_has_an_audit_entry(fleet: ApiClient, one: str, verb: str) -> None:
     await fleet.call("POST", f"{one}/{verb}")
 
     entry = (await fleet.get("/api/v1/audit"))["items"][0]
     assert (entry["action"], entry["kind"], entry["resource_id"]) == (verb, "Cluster", "one")
 
 
-async def test_an_unexpected_body_is_ignored(fleet: FleetClient, one: str) -> None:
+async def test_an_unexpected_body_is_ignored(fleet: ApiClient, one: str) -> None:
     assert (await fleet.call("POST", f"{one}/pulse", {})).status == 202

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.api_client import ApiClient, ApiReply
 from tests.support.fleet.http_client import Body
 
 STATUSES = "clusters/one/statuses"
@@ -17,18 +17,18 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 @pytest.fixture(autouse=True)
-async def _one(fleet: FleetClient) -> None:
+async def _one(fleet: ApiClient) -> None:
     """Create a cluster at generation 2 that requires dns and validation."""
     await fleet.create("clusters", "one", id="one")
     await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}})
     await fleet.later(3600)
 
 
-async def send(fleet: FleetClient, body: Body, *, method: str = "POST", path: str = STATUSES) -> Reply:
+async def send(fleet: ApiClient, body: Body, *, method: str = "POST", path: str = STATUSES) -> ApiReply:
     return await fleet.call(method, path, body)
 
 
-async def status_of(fleet: FleetClient) -> Body:
+async def status_of(fleet: ApiClient) -> Body:
     status: Body = (await fleet.get("clusters/one"))["status"]
     return status
 
@@ -38,7 +38,7 @@ def each_value(fields: Mapping[str, Sequence[object]]) -> list[tuple[str, object
     return [(field, value) for field, values in fields.items() for value in values]
 
 
-def assert_discarded(reply: Reply, reason: str) -> None:
+def assert_discarded(reply: ApiReply, reason: str) -> None:
     assert (reply.status, reply.content) == (204, b""), reply
     assert reply.headers["discard-reason"] == reason
     assert "content-type" not in reply.headers
@@ -48,7 +48,7 @@ def assert_discarded(reply: Reply, reason: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_a_report_is_stored_and_returned(fleet: FleetClient, method: str) -> None:
+async def test_a_report_is_stored_and_returned(fleet: ApiClient, method: str) -> None:
     body = fleet.report("dns", generation=2, data={"zone": {"id": 7}}, metadata={"job": "x"})
 
     reply = await send(fleet, body, method=method)
@@ -82,13 +82,13 @@ async def test_a_report_is_stored_and_returned(fleet: FleetClient, method: str) 
     assert listed == {"page": 1, "size": 1, "total": 1, "items": [reply.json]}
 
 
-async def test_a_report_without_data_has_none(fleet: FleetClient) -> None:
+async def test_a_report_without_data_has_none(fleet: ApiClient) -> None:
     reply = await send(fleet, fleet.report("dns", generation=2))
 
     assert not {"data", "metadata"} & set(reply.json)
 
 
-async def test_the_time_of_a_report_is_when_it_was_observed(fleet: FleetClient) -> None:
+async def test_the_time_of_a_report_is_when_it_was_observed(fleet: ApiClient) -> None:
     at = fleet.clock.now() - timedelta(minutes=3)
 
     reply = await send(fleet, fleet.report("dns", generation=2, at=at))
@@ -96,13 +96,13 @@ async def test_the_time_of_a_report_is_when_it_was_observed(fleet: FleetClient) 
     assert reply.json["last_report_time"] == "2025-01-01T00:57:00Z"
 
 
-async def test_times_are_converted_to_utc(fleet: FleetClient) -> None:
+async def test_times_are_converted_to_utc(fleet: ApiClient) -> None:
     reply = await send(fleet, fleet.report("dns", generation=2, observed_time="2025-01-01T03:00:00+02:00"))
 
     assert reply.json["last_report_time"] == "2025-01-01T01:00:00Z"
 
 
-async def test_a_report_replaces_the_adapters_conditions(fleet: FleetClient) -> None:
+async def test_a_report_replaces_the_adapters_conditions(fleet: ApiClient) -> None:
     first = fleet.report("dns", generation=2, data={"old": 1})
     first["conditions"].append({"type": "Custom", "status": "True"})
     await send(fleet, first)
@@ -119,7 +119,7 @@ async def test_a_report_replaces_the_adapters_conditions(fleet: FleetClient) -> 
     assert reply.json["created_time"] == "2025-01-01T01:00:00Z"
 
 
-async def test_conditions_beyond_the_mandatory_ones_are_kept(fleet: FleetClient) -> None:
+async def test_conditions_beyond_the_mandatory_ones_are_kept(fleet: ApiClient) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"].append({"type": "Records", "status": "Unknown", "reason": "Counting", "message": "42"})
 
@@ -134,14 +134,14 @@ async def test_conditions_beyond_the_mandatory_ones_are_kept(fleet: FleetClient)
     )
 
 
-async def test_unknown_members_are_ignored(fleet: FleetClient) -> None:
+async def test_unknown_members_are_ignored(fleet: ApiClient) -> None:
     body = fleet.report("dns", generation=2, sdk_version="1.2")
     body["conditions"][0]["severity"] = "low"
 
     assert (await send(fleet, body)).status == 201
 
 
-async def test_a_report_does_not_change_the_resource_itself(fleet: FleetClient) -> None:
+async def test_a_report_does_not_change_the_resource_itself(fleet: ApiClient) -> None:
     before = await fleet.get("clusters/one")
 
     await send(fleet, fleet.report("dns", generation=2))
@@ -150,23 +150,23 @@ async def test_a_report_does_not_change_the_resource_itself(fleet: FleetClient) 
     assert {**after, "status": None} == {**before, "status": None}
 
 
-async def test_any_adapter_may_report(fleet: FleetClient) -> None:
+async def test_any_adapter_may_report(fleet: ApiClient) -> None:
     assert (await send(fleet, fleet.report("extra.one_2", generation=2))).status == 201
     assert (await status_of(fleet))["observed_generation"] == 0
 
 
-async def test_an_older_generation_is_stored_as_a_first_report(fleet: FleetClient) -> None:
+async def test_an_older_generation_is_stored_as_a_first_report(fleet: ApiClient) -> None:
     assert (await send(fleet, fleet.report("dns", generation=1))).status == 201
     assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
 
 
-async def test_reports_on_a_deleting_resource_are_stored(fleet: FleetClient) -> None:
+async def test_reports_on_a_deleting_resource_are_stored(fleet: ApiClient) -> None:
     await fleet.call("DELETE", "clusters/one")
 
     assert (await send(fleet, fleet.report("dns", generation=3))).status == 201
 
 
-async def test_a_resource_has_at_most_a_hundred_adapters(fleet: FleetClient) -> None:
+async def test_a_resource_has_at_most_a_hundred_adapters(fleet: ApiClient) -> None:
     for number in range(100):
         assert (await send(fleet, fleet.report(f"a{number}", generation=2))).status == 201
 
@@ -174,7 +174,7 @@ async def test_a_resource_has_at_most_a_hundred_adapters(fleet: FleetClient) -> 
     assert (await send(fleet, fleet.report("a7", generation=2))).status == 201
 
 
-async def test_no_concurrent_report_is_lost(fleet: FleetClient) -> None:
+async def test_no_concurrent_report_is_lost(fleet: ApiClient) -> None:
     names = [f"a{number}" for number in range(30)]
 
     replies = await asyncio.gather(*(send(fleet, fleet.report(name, generation=2)) for name in names))
@@ -186,13 +186,13 @@ async def test_no_concurrent_report_is_lost(fleet: FleetClient) -> None:
 # --- Paths -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_report_on_a_missing_resource_is_not_found(fleet: FleetClient) -> None:
+async def test_a_report_on_a_missing_resource_is_not_found(fleet: ApiClient) -> None:
     for path in ("clusters/missing/statuses", "manifests/one/statuses", "clusters/two/nodepools/one/statuses"):
         (await send(fleet, fleet.report("dns"), path=path)).assert_problem(404, code="HYPERFLEET-NTF-001")
     (await fleet.call("GET", "clusters/missing/statuses")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_a_child_can_be_reported_on_by_its_nested_path(fleet: FleetClient) -> None:
+async def test_a_child_can_be_reported_on_by_its_nested_path(fleet: ApiClient) -> None:
     await fleet.create("clusters/one/nodepools", "pool", id="pool")
 
     for method in ("POST", "PUT"):
@@ -209,7 +209,7 @@ async def test_a_child_can_be_reported_on_by_its_nested_path(fleet: FleetClient)
     assert nested == flat
 
 
-async def test_statuses_are_paged_in_order_of_adapter_names(fleet: FleetClient) -> None:
+async def test_statuses_are_paged_in_order_of_adapter_names(fleet: ApiClient) -> None:
     for name in "cabde":
         await send(fleet, fleet.report(name, generation=2))
 
@@ -227,7 +227,7 @@ async def test_statuses_are_paged_in_order_of_adapter_names(fleet: FleetClient) 
 @pytest.mark.parametrize(("parameter", "value"), [("size", 0), ("size", 1001), ("page", 0), ("page", "x")])
 @pytest.mark.parametrize("path", [STATUSES, f"{STATUSES}/discarded", "clusters/one/history"])
 async def test_the_page_size_of_short_lists_is_limited(
-    fleet: FleetClient, path: str, parameter: str, value: object
+    fleet: ApiClient, path: str, parameter: str, value: object
 ) -> None:
     reply = await fleet.send("GET", f"/api/hyperfleet/v1/{path}", query={parameter: value})
 
@@ -237,18 +237,18 @@ async def test_the_page_size_of_short_lists_is_limited(
 # --- Discarded ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_report_on_a_future_generation_is_discarded(fleet: FleetClient) -> None:
+async def test_a_report_on_a_future_generation_is_discarded(fleet: ApiClient) -> None:
     assert_discarded(await send(fleet, fleet.report("dns", generation=3)), "future_generation")
 
 
-async def test_a_report_on_a_former_generation_is_discarded(fleet: FleetClient) -> None:
+async def test_a_report_on_a_former_generation_is_discarded(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("dns", generation=2))
     await fleet.later(1)
 
     assert_discarded(await send(fleet, fleet.report("dns", generation=1)), "stale_generation")
 
 
-async def test_an_earlier_time_at_the_same_generation_is_discarded(fleet: FleetClient) -> None:
+async def test_an_earlier_time_at_the_same_generation_is_discarded(fleet: ApiClient) -> None:
     now = fleet.clock.now()
     await send(fleet, fleet.report("dns", generation=2, at=now))
 
@@ -256,14 +256,14 @@ async def test_an_earlier_time_at_the_same_generation_is_discarded(fleet: FleetC
     assert (await send(fleet, fleet.report("dns", generation=2, at=now, available="False"))).status == 201
 
 
-async def test_an_earlier_time_at_a_newer_generation_is_stored(fleet: FleetClient) -> None:
+async def test_an_earlier_time_at_a_newer_generation_is_stored(fleet: ApiClient) -> None:
     now = fleet.clock.now()
     await send(fleet, fleet.report("dns", generation=1, at=now))
 
     assert (await send(fleet, fleet.report("dns", generation=2, at=now - SECOND))).status == 201
 
 
-async def test_unknown_is_discarded_after_a_known_status(fleet: FleetClient) -> None:
+async def test_unknown_is_discarded_after_a_known_status(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("dns", generation=1))
     await fleet.later(1)
 
@@ -271,7 +271,7 @@ async def test_unknown_is_discarded_after_a_known_status(fleet: FleetClient) -> 
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_a_discarded_report_changes_nothing(fleet: FleetClient, method: str) -> None:
+async def test_a_discarded_report_changes_nothing(fleet: ApiClient, method: str) -> None:
     await send(fleet, fleet.report("dns", generation=2))
     before = await fleet.call("GET", "clusters/one"), (await fleet.get(STATUSES))
     await fleet.later(1)
@@ -282,13 +282,13 @@ async def test_a_discarded_report_changes_nothing(fleet: FleetClient, method: st
     assert (after[0].content, after[0].etag, after[1]) == (before[0].content, before[0].etag, before[1])
 
 
-async def test_each_adapter_is_compared_with_its_own_reports(fleet: FleetClient) -> None:
+async def test_each_adapter_is_compared_with_its_own_reports(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("dns", generation=2))
 
     assert (await send(fleet, fleet.report("validation", generation=1))).status == 201
 
 
-async def test_discarded_reports_can_be_read_newest_first(fleet: FleetClient) -> None:
+async def test_discarded_reports_can_be_read_newest_first(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("dns", generation=3, data={"n": 1}))
     await fleet.later(1)
     await send(fleet, fleet.report("other", generation=4))
@@ -313,7 +313,7 @@ async def test_discarded_reports_can_be_read_newest_first(fleet: FleetClient) ->
     }
 
 
-async def test_discarded_reports_are_limited_and_paged(fleet: FleetClient) -> None:
+async def test_discarded_reports_are_limited_and_paged(fleet: ApiClient) -> None:
     for number in range(55):
         await send(fleet, fleet.report(f"a{number}", generation=3))
 
@@ -324,7 +324,7 @@ async def test_discarded_reports_are_limited_and_paged(fleet: FleetClient) -> No
     (await fleet.call("GET", "clusters/missing/statuses/discarded")).assert_problem(404)
 
 
-async def test_discarded_reports_are_removed_with_their_resource(fleet: FleetClient) -> None:
+async def test_discarded_reports_are_removed_with_their_resource(fleet: ApiClient) -> None:
     await fleet.create("manifests", "m", id="m")
     await send(fleet, fleet.report("dns", generation=9), path="manifests/m/statuses")
     await fleet.call("DELETE", "manifests/m")
@@ -333,7 +333,7 @@ async def test_discarded_reports_are_removed_with_their_resource(fleet: FleetCli
     assert (await fleet.get("manifests/m/statuses/discarded"))["total"] == 0
 
 
-async def test_reports_are_counted(fleet: FleetClient) -> None:
+async def test_reports_are_counted(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("dns", generation=2))
     await send(fleet, fleet.report("dns", generation=3))
 
@@ -348,14 +348,14 @@ async def test_reports_are_counted(fleet: FleetClient) -> None:
 # --- The first Unknown -------------------------------------------------------------------------------------------
 
 
-async def test_the_first_unknown_is_kept_and_listed(fleet: FleetClient) -> None:
+async def test_the_first_unknown_is_kept_and_listed(fleet: ApiClient) -> None:
     reply = await send(fleet, fleet.report("dns", generation=2, available="Unknown"))
 
     assert reply.status == 201
     assert (await fleet.get(STATUSES))["items"] == [reply.json]
 
 
-async def test_the_first_unknown_is_not_aggregated(fleet: FleetClient) -> None:
+async def test_the_first_unknown_is_not_aggregated(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("validation", generation=2))
     before = await status_of(fleet)
     await fleet.later(5)
@@ -372,7 +372,7 @@ async def test_the_first_unknown_is_not_aggregated(fleet: FleetClient) -> None:
     ]
 
 
-async def test_a_second_unknown_is_discarded_at_any_generation(fleet: FleetClient) -> None:
+async def test_a_second_unknown_is_discarded_at_any_generation(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("dns", generation=1, available="Unknown"))
     await fleet.later(1)
 
@@ -380,7 +380,7 @@ async def test_a_second_unknown_is_discarded_at_any_generation(fleet: FleetClien
     assert (await fleet.get(STATUSES))["items"][0]["observed_generation"] == 1
 
 
-async def test_a_known_status_replaces_the_first_unknown(fleet: FleetClient) -> None:
+async def test_a_known_status_replaces_the_first_unknown(fleet: ApiClient) -> None:
     await send(fleet, fleet.report("dns", generation=2, available="Unknown"))
 
     assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
@@ -398,7 +398,7 @@ async def test_a_known_status_replaces_the_first_unknown(fleet: FleetClient) -> 
         (-timedelta(minutes=30) - MICROSECOND, 400),
     ],
 )
-async def test_the_time_of_a_report_must_be_plausible(fleet: FleetClient, offset: timedelta, status: int) -> None:
+async def test_the_time_of_a_report_must_be_plausible(fleet: ApiClient, offset: timedelta, status: int) -> None:
     reply = await send(fleet, fleet.report("dns", generation=2, at=fleet.clock.now() + offset))
 
     assert reply.status == status
@@ -426,12 +426,12 @@ async def test_the_time_of_a_report_must_be_plausible(fleet: FleetClient, offset
         }
     ),
 )
-async def test_an_invalid_field_is_named(fleet: FleetClient, field: str, value: object) -> None:
+async def test_an_invalid_field_is_named(fleet: ApiClient, field: str, value: object) -> None:
     (await send(fleet, {**fleet.report("dns", generation=2), field: value})).assert_problem(400, field)
     assert (await fleet.get(STATUSES))["total"] == 0
 
 
-async def test_a_condition_that_is_not_an_object_is_named(fleet: FleetClient) -> None:
+async def test_a_condition_that_is_not_an_object_is_named(fleet: ApiClient) -> None:
     reply = await send(fleet, {**fleet.report("dns", generation=2), "conditions": [1]})
 
     reply.assert_problem(400, "conditions[0]")
@@ -439,7 +439,7 @@ async def test_a_condition_that_is_not_an_object_is_named(fleet: FleetClient) ->
 
 
 @pytest.mark.parametrize("field", ["adapter", "observed_generation", "observed_time", "conditions"])
-async def test_a_missing_field_is_named(fleet: FleetClient, field: str) -> None:
+async def test_a_missing_field_is_named(fleet: ApiClient, field: str) -> None:
     body = fleet.report("dns", generation=2)
     del body[field]
 
@@ -457,14 +457,14 @@ async def test_a_missing_field_is_named(fleet: FleetClient, field: str) -> None:
         }
     ),
 )
-async def test_an_invalid_condition_is_named(fleet: FleetClient, field: str, value: object) -> None:
+async def test_an_invalid_condition_is_named(fleet: ApiClient, field: str, value: object) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"].append({"type": "Custom", "status": "True", field: value})
 
     (await send(fleet, body)).assert_problem(400, f"conditions[3].{field}")
 
 
-async def test_the_number_of_conditions_is_limited(fleet: FleetClient) -> None:
+async def test_the_number_of_conditions_is_limited(fleet: ApiClient) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"] += [{"type": f"C{number}", "status": "True"} for number in range(48)]
 
@@ -472,32 +472,32 @@ async def test_the_number_of_conditions_is_limited(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("missing", ["Applied", "Available", "Health"])
-async def test_a_missing_mandatory_condition_is_named(fleet: FleetClient, missing: str) -> None:
+async def test_a_missing_mandatory_condition_is_named(fleet: ApiClient, missing: str) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"] = [each for each in body["conditions"] if each["type"] != missing]
 
     assert missing in (await send(fleet, body)).assert_problem(400, "conditions")["detail"]
 
 
-async def test_staleness_is_checked_before_mandatory_conditions(fleet: FleetClient) -> None:
+async def test_staleness_is_checked_before_mandatory_conditions(fleet: ApiClient) -> None:
     assert_discarded(
         await send(fleet, {**fleet.report("dns", generation=3), "conditions": []}), "future_generation"
     )
 
 
-async def test_several_errors_are_named_at_once(fleet: FleetClient) -> None:
+async def test_several_errors_are_named_at_once(fleet: ApiClient) -> None:
     body = fleet.report("-", generation=0)
     body["conditions"].append({"type": "", "status": "True"})
 
     (await send(fleet, body)).assert_problem(400, "adapter", "observed_generation", "conditions[3].type")
 
 
-async def test_a_rejected_report_keeps_the_stored_one(fleet: FleetClient) -> None:
+async def test_a_rejected_report_keeps_the_stored_one(fleet: ApiClient) -> None:
     stored = await send(fleet, fleet.report("dns", generation=2))
     await send(fleet, {**fleet.report("dns", generation=2), "conditions": []})
 
     assert (await fleet.get(STATUSES))["items"] == [stored.json]
 
 
-async def test_the_limit_of_a_report_is_below_that_of_a_resource(fleet: FleetClient) -> None:
+async def test_the_limit_of_a_report_is_below_that_of_a_resource(fleet: ApiClient) -> None:
     (await send(fleet, fleet.report("dns", generation=2, extra="x" * 256 * 1024))).assert_problem(413)

@@ -7,7 +7,7 @@ import pytest
 from sentinel.core.access import Identity, Role
 from sentinel.web.routing import Open
 from tests.api.every_route import Family
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT
 
 HUMAN_ROLES = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
@@ -56,7 +56,7 @@ ROUTES = list(matrix().items())
 
 
 def test_every_route_is_in_the_matrix_and_has_an_action() -> None:
-    routes = FleetClient().routes
+    routes = ApiClient().routes
 
     assert {(route.method.value, route.path) for route in routes} == set(matrix())
     assert not [route.path for route in routes if isinstance(route.action, Open)]
@@ -64,7 +64,7 @@ def test_every_route_is_in_the_matrix_and_has_an_action() -> None:
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_a_role_may_do_exactly_what_the_matrix_says(role: Role) -> None:
-    async with FleetClient(identities=IDENTITIES) as fleet:
+    async with ApiClient(identities=IDENTITIES) as fleet:
         for number, ((method, path), (permitted, status)) in enumerate(ROUTES):
             family = Family(fleet, number)
             await family.create(token="admin")
@@ -78,7 +78,7 @@ async def test_a_role_may_do_exactly_what_the_matrix_says(role: Role) -> None:
 
 
 async def test_a_missing_or_wrong_token_is_a_401_everywhere() -> None:
-    async with FleetClient(identities=IDENTITIES) as fleet:
+    async with ApiClient(identities=IDENTITIES) as fleet:
         family = Family(fleet, 0)
         await family.create(token="admin")
         before = (await fleet.call("GET", "/api/v1/audit", token="admin")).content
@@ -97,7 +97,7 @@ async def test_a_missing_or_wrong_token_is_a_401_everywhere() -> None:
         assert (await fleet.call("GET", "/api/v1/audit", token="admin")).content == before
 
 
-async def test_an_insecure_server_permits_everything(fleet: FleetClient) -> None:
+async def test_an_insecure_server_permits_everything(fleet: ApiClient) -> None:
     for number, ((method, path), (_, status)) in enumerate(ROUTES):
         family = Family(fleet, number)
         await family.create()
@@ -108,7 +108,7 @@ async def test_an_insecure_server_permits_everything(fleet: FleetClient) -> None
 
 
 async def test_an_adapter_reports_only_as_itself() -> None:
-    async with FleetClient(identities=IDENTITIES) as fleet:
+    async with ApiClient(identities=IDENTITIES) as fleet:
         family = Family(fleet, 0)
         await family.create(token="admin")
         path = "clusters/clusters-0/statuses"
@@ -120,7 +120,7 @@ async def test_an_adapter_reports_only_as_itself() -> None:
 
 
 async def test_an_adapter_token_without_a_name_cannot_report() -> None:
-    async with FleetClient(identities=[*IDENTITIES, Identity("nameless", Role.ADAPTER)]) as fleet:
+    async with ApiClient(identities=[*IDENTITIES, Identity("nameless", Role.ADAPTER)]) as fleet:
         await Family(fleet, 0).create(token="admin")
 
         for adapter in ("", "dns"):
@@ -130,7 +130,7 @@ async def test_an_adapter_token_without_a_name_cannot_report() -> None:
             assert reply.status in (400, 403)
 
 
-async def test_an_insecure_server_accepts_any_adapter_name(fleet: FleetClient) -> None:
+async def test_an_insecure_server_accepts_any_adapter_name(fleet: ApiClient) -> None:
     await fleet.create("clusters", "one", id="one")
 
     assert (await fleet.reports("clusters/one", "dns", "validation", "anything")).status == 201
@@ -138,7 +138,7 @@ async def test_an_insecure_server_accepts_any_adapter_name(fleet: FleetClient) -
 
 
 async def test_a_403_does_not_reveal_whether_a_resource_exists() -> None:
-    async with FleetClient(identities=IDENTITIES) as fleet:
+    async with ApiClient(identities=IDENTITIES) as fleet:
         await Family(fleet, 0).create(token="admin")
 
         there, missing = [
@@ -163,7 +163,7 @@ async def test_a_403_does_not_reveal_whether_a_resource_exists() -> None:
     ],
 )
 async def test_an_insecure_server_rejects_other_sites(
-    fleet: FleetClient, headers: dict[str, str], status: int
+    fleet: ApiClient, headers: dict[str, str], status: int
 ) -> None:
     reply = await fleet.call("GET", "clusters", headers=headers)
 
@@ -171,7 +171,7 @@ async def test_an_insecure_server_rejects_other_sites(
 
 
 async def test_a_secure_server_accepts_any_host() -> None:
-    async with FleetClient(identities=IDENTITIES) as fleet:
+    async with ApiClient(identities=IDENTITIES) as fleet:
         reply = await fleet.call(
             "GET", "clusters", token="viewer", headers={"Host": "fleet.example.com", "Origin": "https://x.example"}
         )
@@ -179,7 +179,7 @@ async def test_a_secure_server_accepts_any_host() -> None:
         assert reply.status == 200
 
 
-async def test_unsupported_methods_are_rejected(fleet: FleetClient) -> None:
+async def test_unsupported_methods_are_rejected(fleet: ApiClient) -> None:
     for path in ("clusters", "clusters/one", "clusters/one/statuses", "resources/one", "/api/v1/audit"):
         for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE"):
             where = path if path.startswith("/") else f"{ROOT}/{path}"

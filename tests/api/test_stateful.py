@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.api_client import ApiClient, ApiReply
 
 REQUIRED = {"clusters": {"validation", "dns"}, "nodepools": {"validation"}, "machines": set(), "manifests": set()}
 PARENT = {"clusters": "", "nodepools": "clusters", "machines": "nodepools", "manifests": ""}
@@ -207,15 +207,15 @@ class ModelFleet:
                 "generation": generation,
                 "updated": min(each["time"] for each in reported.values()),
             }
-        felling = [
+        failing = [
             each
             for each in reported.values()
             if each["available"] == "False" and each["generation"] == before["generation"]
         ]
         if is_complete and before["is_true"]:
-            if not felling:
+            if not failing:
                 return dict(before)
-            return {"is_true": False, "generation": max(generations), "updated": felling[0]["time"]}
+            return {"is_true": False, "generation": max(generations), "updated": failing[0]["time"]}
         # The tests of `core` cover the update time while it is False.
         return {"is_true": False, "generation": max(generations, default=before["generation"]), "updated": None}
 
@@ -235,7 +235,7 @@ class FleetMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.runner = asyncio.Runner()
-        self.fleet = FleetClient()
+        self.fleet = ApiClient()
         self.runner.run(self.fleet.backend.database.open())
         self.model = ModelFleet()
         self.ids: list[str] = []
@@ -247,7 +247,7 @@ class FleetMachine(RuleBasedStateMachine):
         if hasattr(self, "runner"):
             self.runner.close()
 
-    def call(self, method: str, path: str, body: object = None) -> Reply:
+    def call(self, method: str, path: str, body: object = None) -> ApiReply:
         return self.runner.run(self.fleet.call(method, path, body))
 
     @property

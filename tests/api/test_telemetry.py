@@ -12,7 +12,7 @@ from sentinel.ports.fleet_store import Population
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.databases import backends
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 
 
 class HangingStore(MemoryFleetStore):
@@ -28,7 +28,7 @@ async def test_a_scrape_does_not_wait_for_a_hanging_database(caplog: pytest.LogC
     clock = SimulatedClock()
     start = clock.now()
 
-    async with FleetClient(backend=backends.memory(fleet=HangingStore)) as fleet:
+    async with ApiClient(backend=backends.memory(fleet=HangingStore)) as fleet:
         await fleet.telemetry.refresh_if_stale()
 
     assert clock.now() - start == telemetry.REFRESH_TIMEOUT

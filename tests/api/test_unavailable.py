@@ -5,14 +5,14 @@ from __future__ import annotations
 from sentinel.testing.database import Fault
 from tests.api.every_route import Family
 from tests.support.databases import backends
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT
 
 
 async def test_every_route_is_a_503_with_retry_after() -> None:
     faults: list[Fault] = []
     backend = backends.memory(faults=lambda _: faults[0] if faults else None)
-    async with FleetClient(backend=backend) as fleet:
+    async with ApiClient(backend=backend) as fleet:
         family = Family(fleet, 0)
         await family.create()
         faults.append(Fault.BEFORE_COMMIT)
@@ -28,8 +28,8 @@ async def test_every_route_is_a_503_with_retry_after() -> None:
 
 async def test_every_write_is_retried_after_a_lost_race() -> None:
     async with (
-        FleetClient(backend=backends.memory(faults=lambda _: Fault.LOST_RACE)) as twice,
-        FleetClient() as once,
+        ApiClient(backend=backends.memory(faults=lambda _: Fault.LOST_RACE)) as twice,
+        ApiClient() as once,
     ):
         for fleet in (twice, once):
             for number, route in enumerate(fleet.routes):

@@ -125,18 +125,18 @@ class ConcurrencyContract(StoreSuite):
         assert list(found.documents) == [b"5"] * 20
 
     async def test_one_of_many_concurrent_inserts_gets_a_name(self, store: FleetStore) -> None:
-        rivals = [stored(f"cls-{n}", name="wanted") for n in range(20)]
+        candidates = [stored(f"cls-{n}", name="wanted") for n in range(20)]
 
-        results = await together(*(store.transact(inserting(rival)) for rival in rivals))
+        results = await together(*(store.transact(inserting(candidate)) for candidate in candidates))
 
         assert results.count(None) == 1
         assert sum(isinstance(result, NameTaken) for result in results) == 19
         assert await populations(store) == {("clusters", False): 1}
 
     async def test_one_of_many_concurrent_inserts_gets_an_id(self, store: FleetStore) -> None:
-        rivals = [stored("wanted", name=f"name-{n}") for n in range(20)]
+        candidates = [stored("wanted", name=f"name-{n}") for n in range(20)]
 
-        results = await together(*(store.transact(inserting(rival)) for rival in rivals))
+        results = await together(*(store.transact(inserting(candidate)) for candidate in candidates))
 
         assert results.count(None) == 1
         assert sum(isinstance(result, IdTaken) for result in results) == 19

@@ -419,15 +419,15 @@ class TransactionContract(StoreSuite):
             for n in range(3)
         ]
         grandchild = stored("grandchild", plural="machines", parent=children[0])
-        stranger = stored("stranger")
-        await store.transact(inserting(root, *children, grandchild, stranger))
+        unrelated = stored("unrelated")
+        await store.transact(inserting(root, *children, grandchild, unrelated))
 
         def work(fleet: FleetTransaction) -> list[list[StoredResource]]:
             fleet.lock("grandchild")
             return [list(fleet.children(each)) for each in ("root", "child-0", "grandchild")]
 
         assert await store.transact(work) == [children[::-1], [grandchild], []]
-        all_ids = ("root", "child-0", "child-1", "grandchild", "stranger", "absent")
+        all_ids = ("root", "child-0", "child-1", "grandchild", "unrelated", "absent")
         counted = await store.transact(lambda fleet: [fleet.count_children(each) for each in all_ids])
         assert counted == [3, 1, 0, 0, 0, 0]
 

@@ -19,7 +19,7 @@ from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp
 from cloudevents.core.formats.json import JSONFormat
 
 from sentinel.core.events import DATA_CONTENT_TYPE, STRUCTURED_CONTENT_TYPE, Event, Mode
-from sentinel.ports.publisher import Outcome, Publisher, Receipt
+from sentinel.ports.publisher import Publisher, PublishOutcome, Receipt
 from sentinel.ports.subscription import Message
 from tests.contract.connection import LosesConnections, opened
 
@@ -138,7 +138,7 @@ async def publish_until_confirmed(publisher: Publisher, event: Event) -> Receipt
     """Publish one event, with retries, until the broker confirms it."""
     for _ in range(ATTEMPTS):
         receipt = await publisher.publish([event], deadline=TIMEOUT)
-        if receipt.outcomes == [Outcome.CONFIRMED]:
+        if receipt.outcomes == [PublishOutcome.CONFIRMED]:
             return receipt
         await asyncio.sleep(0.05)
     raise AssertionError(f"not confirmed after {ATTEMPTS} attempts: {receipt.error}")
@@ -152,7 +152,7 @@ class PublisherContract:
 
         receipt = await publish(harness, events)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 3
         assert receipt.error == ""
         assert sorted(ids(await harness.receive(3))) == ["event-0", "event-1", "event-2"]
 
@@ -176,7 +176,7 @@ class PublisherContract:
             receipt = await publisher.publish(events, deadline=TIMEOUT)
             received = await reading
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2_000
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 2_000
         assert sorted(ids(received)) == sorted(event.id for event in events)
 
     async def test_a_large_event_arrives_complete(self, harness: PublisherHarness) -> None:
@@ -187,7 +187,7 @@ class PublisherContract:
             receipt = await publisher.publish([event], deadline=TIMEOUT)
             received = await reading
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
         assert parse(received[0]).get_data() == msgspec.json.decode(event.data)
 
     async def test_batches_arrive_in_order(self, harness: PublisherHarness) -> None:
@@ -195,7 +195,7 @@ class PublisherContract:
             first = await publisher.publish([make_event(1)], deadline=TIMEOUT)
             second = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
-        assert [*first.outcomes, *second.outcomes] == [Outcome.CONFIRMED] * 2
+        assert [*first.outcomes, *second.outcomes] == [PublishOutcome.CONFIRMED] * 2
         assert ids(await harness.receive(2)) == ["event-1", "event-2"]
 
     async def test_every_mode_is_a_valid_cloud_event(self, harness: PublisherHarness) -> None:
@@ -254,7 +254,7 @@ class PublisherContract:
 
         receipt = await publisher.publish(make_events(2), deadline=SHORT)
 
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
+        assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 2
         assert receipt.error
         assert publisher.unavailable_reason()
 
@@ -272,7 +272,11 @@ class PublisherContract:
         receipt = await publish(harness, make_events(3), deadline=timedelta(0))
 
         assert len(receipt.outcomes) == 3
-        assert set(receipt.outcomes) <= {Outcome.CONFIRMED, Outcome.REFUSED, Outcome.UNCONFIRMED}
+        assert set(receipt.outcomes) <= {
+            PublishOutcome.CONFIRMED,
+            PublishOutcome.REFUSED,
+            PublishOutcome.UNCONFIRMED,
+        }
 
     async def test_the_broker_type_is_a_known_label_value(self, harness: PublisherHarness) -> None:
         assert harness.publisher().broker_type in {"rabbitmq", "gcp-pubsub", "stdout", "memory"}
@@ -286,7 +290,7 @@ class RoutingContract:
 
         receipt = await publish(harness, make_events(3))
 
-        assert list(receipt.outcomes) == [Outcome.UNROUTABLE] * 3
+        assert list(receipt.outcomes) == [PublishOutcome.UNROUTABLE] * 3
         assert receipt.error
 
     async def test_events_arrive_once_there_is_a_route(self, harness: RoutingHarness) -> None:
@@ -297,8 +301,8 @@ class RoutingContract:
             await harness.bind()
             routed = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
-        assert list(lost.outcomes) == [Outcome.UNROUTABLE]
-        assert list(routed.outcomes) == [Outcome.CONFIRMED]
+        assert list(lost.outcomes) == [PublishOutcome.UNROUTABLE]
+        assert list(routed.outcomes) == [PublishOutcome.CONFIRMED]
         assert ids(await harness.receive(1)) == ["event-2"]
 
     async def test_missing_routes_do_not_make_it_unavailable(self, harness: RoutingHarness) -> None:
@@ -323,7 +327,7 @@ class StallingContract:
             await harness.resume()
 
         assert len(receipt.outcomes) == len(events)
-        assert receipt.outcomes[-1] in (Outcome.REFUSED, Outcome.UNCONFIRMED)
+        assert receipt.outcomes[-1] in (PublishOutcome.REFUSED, PublishOutcome.UNCONFIRMED)
         assert receipt.error
 
     async def test_publishing_continues_when_the_broker_does(self, harness: StallingHarness) -> None:
@@ -351,7 +355,7 @@ class StallingContract:
             await harness.resume()
             receipt = await publish_until_confirmed(publisher, make_event(1))
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
 
 
 class ConnectionContract:
@@ -363,7 +367,7 @@ class ConnectionContract:
         async with opened(harness.publisher()) as publisher:
             receipt = await publisher.publish(make_events(2), deadline=SHORT)
 
-            assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
+            assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 2
             assert receipt.error
             assert publisher.unavailable_reason()
 
@@ -375,7 +379,7 @@ class ConnectionContract:
             await harness.heal()
             await publish_until_confirmed(publisher, make_event(3))
 
-            assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
+            assert list(lost.outcomes) == [PublishOutcome.UNCONFIRMED]
             assert publisher.unavailable_reason() is None
         assert {"event-1", "event-3"} <= set(ids(await harness.receive_waiting()))
 
@@ -402,5 +406,5 @@ class ConnectionContract:
         received += ids(await harness.receive_waiting())
 
         outcomes = zip(events, receipt.outcomes, strict=True)
-        confirmed = {event.id for event, outcome in outcomes if outcome is Outcome.CONFIRMED}
+        confirmed = {event.id for event, outcome in outcomes if outcome is PublishOutcome.CONFIRMED}
         assert confirmed <= set(received)

@@ -19,12 +19,12 @@ from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
 from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
-from sentinel.ports.publisher import Outcome, Publisher
+from sentinel.ports.publisher import Publisher, PublishOutcome
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetters, Message, Subscriber
 from tests.contract import subscriber as contract
 from tests.contract.dead_letters import DeadLettersContract
 from tests.support.brokers import pubsub
-from tests.support.brokers.rabbitmq import AT_ONCE, Proxy, eventually, unique
+from tests.support.brokers.rabbitmq import AT_ONCE, TcpProxy, eventually, unique
 
 SHORT_HOLD = timedelta(milliseconds=40)
 LONG_HOLD = timedelta(hours=1)
@@ -42,7 +42,7 @@ class Limits(TypedDict):
 async def publish(publisher: Publisher, events: Sequence[Event]) -> None:
     await publisher.open()
     receipt = await publisher.publish(events, deadline=contract.TIMEOUT)
-    assert set(receipt.outcomes) == {Outcome.CONFIRMED}
+    assert set(receipt.outcomes) == {PublishOutcome.CONFIRMED}
     await publisher.close()
 
 
@@ -72,7 +72,7 @@ class ProxiedHarness(contract.ConnectedHarness):
 
     silence = timedelta(milliseconds=300)
 
-    def __init__(self, proxy: Proxy) -> None:
+    def __init__(self, proxy: TcpProxy) -> None:
         self._proxy = proxy
         self._suffix = unique("subscription")
         self._subscribers: list[Subscriber] = []
@@ -110,15 +110,15 @@ class ProxiedHarness(contract.ConnectedHarness):
 
     async def heal(self) -> None:
         await self._proxy.heal()
-        troubled = [subscriber for subscriber in self._subscribers if subscriber.unavailable_reason() != CLOSED]
-        await eventually(lambda: not any(subscriber.unavailable_reason() for subscriber in troubled))
+        lost = [subscriber for subscriber in self._subscribers if subscriber.unavailable_reason() != CLOSED]
+        await eventually(lambda: not any(subscriber.unavailable_reason() for subscriber in lost))
 
     async def remove(self) -> None:
         await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers))
 
 
 class RabbitMQHarness(ProxiedHarness):
-    def __init__(self, url: str, proxy: Proxy) -> None:
+    def __init__(self, url: str, proxy: TcpProxy) -> None:
         super().__init__(proxy)
         self._url = url
         self._exchange = unique("exchange")
@@ -167,7 +167,7 @@ class RabbitMQHarness(ProxiedHarness):
 
 
 class PubSubHarness(ProxiedHarness):
-    def __init__(self, host: str, proxy: Proxy, topic: str) -> None:
+    def __init__(self, host: str, proxy: TcpProxy, topic: str) -> None:
         super().__init__(proxy)
         self._host = host
         self._topic = topic
@@ -214,7 +214,7 @@ class TestMemorySubscriber(contract.SubscriberContract, DeadLettersContract):
 class TestRabbitMQSubscriber(contract.SubscriberContract, DeadLettersContract, contract.ConnectedContract):
     @pytest.fixture
     async def harness(self, rabbitmq_url: str) -> AsyncIterator[RabbitMQHarness]:
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             harness = RabbitMQHarness(rabbitmq_url, proxy)
             yield harness
             await harness.remove()
@@ -224,7 +224,7 @@ class TestPubSubSubscriber(contract.SubscriberContract, DeadLettersContract, con
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()
-        async with Proxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
+        async with TcpProxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
             harness = PubSubHarness(host, proxy, inbox.topic)
             yield harness
             await harness.remove()

@@ -10,7 +10,7 @@ import pytest
 from sentinel.core.events import Mode
 from sentinel.drivers.memory_broker import MemoryBroker, MemoryPublisher
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing.loop import simulated
 from tests.contract.publisher import ids, make_event, make_events
@@ -34,7 +34,7 @@ async def test_events_without_room_by_the_deadline_are_refused() -> None:
 
     receipt = await publisher.publish(make_events(4), deadline=AT_ONCE)
 
-    assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2 + [Outcome.REFUSED] * 2
+    assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 2 + [PublishOutcome.REFUSED] * 2
     assert receipt.error == "no room within 0s in subscription dns"
     assert len(receipt.seconds) == 2
 
@@ -49,7 +49,7 @@ async def test_a_refused_event_is_in_no_subscription() -> None:
 
     receipt = await publisher.publish([make_event(2)], deadline=AT_ONCE)
 
-    assert list(receipt.outcomes) == [Outcome.REFUSED]
+    assert list(receipt.outcomes) == [PublishOutcome.REFUSED]
     assert broker.full_subscriptions() == ["full"]
     assert broker.backlog("free") == 0
     assert await take_ids(full, 1) == ["event-1"]
@@ -69,7 +69,7 @@ async def test_a_publisher_waits_until_an_ack_makes_room() -> None:
     receipt = await waiting
 
     assert was_waiting
-    assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+    assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
     assert await take_ids(subscriber, 1) == ["event-2"]
 
 
@@ -85,7 +85,7 @@ async def test_removing_a_full_subscription_makes_room() -> None:
     broker.unsubscribe("abandoned")
     receipt = await waiting
 
-    assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+    assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
     assert broker.backlog("dns") == 1
 
 
@@ -99,7 +99,7 @@ async def test_an_unsettled_message_counts_so_that_it_can_be_requeued() -> None:
     while_held = await publisher.publish([make_event(2)], deadline=AT_ONCE)
     await delivery.nack()
 
-    assert list(while_held.outcomes) == [Outcome.REFUSED]
+    assert list(while_held.outcomes) == [PublishOutcome.REFUSED]
     assert broker.backlog("dns") == 1
     assert await take_ids(subscriber, 1) == ["event-1"]
 

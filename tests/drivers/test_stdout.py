@@ -17,7 +17,7 @@ import pytest
 
 from sentinel.core.events import Event
 from sentinel.drivers.stdout import OutputStream, StdoutPublisher
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from tests.contract.publisher import make_event, make_events
 
 TIMEOUT = timedelta(seconds=20)
@@ -80,7 +80,7 @@ async def test_a_reader_that_exited_makes_it_unavailable_without_raising(pipe: P
 
     receipt = await publisher.publish(make_events(2), deadline=TIMEOUT)
 
-    assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
+    assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 2
     assert receipt.error == "the reader of standard output has exited (broken pipe)"
     assert publisher.unavailable_reason() == receipt.error
 
@@ -97,8 +97,8 @@ async def test_a_new_reader_makes_it_available_again(tmp_path: Path) -> None:
 
         receipt = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
-        assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert list(lost.outcomes) == [PublishOutcome.UNCONFIRMED]
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
         assert publisher.unavailable_reason() is None
         assert msgspec.json.decode(os.read(second_reader, 65_536))["id"] == "event-2"
         os.close(second_reader)
@@ -113,9 +113,9 @@ async def test_a_full_pipe_is_unavailable_until_it_is_read(pipe: Pipe) -> None:
     afterwards = asyncio.create_task(publisher.publish([make_event(1_000)], deadline=TIMEOUT))
     read = await pipe.read_ids(1_001)
 
-    assert set(lost.outcomes) == {Outcome.UNCONFIRMED}
+    assert set(lost.outcomes) == {PublishOutcome.UNCONFIRMED}
     assert lost.error == while_full == "standard output took nothing for 0.05s: no process reads it"
-    assert list((await afterwards).outcomes) == [Outcome.CONFIRMED]
+    assert list((await afterwards).outcomes) == [PublishOutcome.CONFIRMED]
     assert publisher.unavailable_reason() is None
     assert read == [f"event-{number}" for number in range(1_001)]
 
@@ -128,8 +128,8 @@ async def test_a_batch_waits_for_a_blocked_one_to_be_written(pipe: Pipe) -> None
     read = await pipe.read_ids(1_000)
     receipt = await publisher.publish([make_event(1_000)], deadline=TIMEOUT)
 
-    assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
-    assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+    assert list(lost.outcomes) == [PublishOutcome.UNCONFIRMED]
+    assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
     assert [*read, *await pipe.read_ids(1)] == [f"event-{number}" for number in range(1_001)]
 
 
@@ -164,9 +164,9 @@ async def test_a_partial_line_does_not_affect_the_next() -> None:
     lost = await publisher.publish([make_event(1)], deadline=TIMEOUT)
     receipt = await publisher.publish([make_event(2)], deadline=TIMEOUT)
 
-    assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
+    assert list(lost.outcomes) == [PublishOutcome.UNCONFIRMED]
     assert lost.error == "standard output cannot be written: [Errno 28] No space left on device"
-    assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+    assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
     partial, whole = stream.taken.splitlines()
     assert len(partial) == 10
     assert msgspec.json.decode(whole)["id"] == "event-2"
@@ -190,7 +190,7 @@ async def test_a_closed_stream_is_unavailable() -> None:
 
     receipt = await publisher.publish([make_event(1)], deadline=TIMEOUT)
 
-    assert list(receipt.outcomes) == [Outcome.UNCONFIRMED]
+    assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED]
     assert "closed file" in receipt.error
 
 
@@ -201,7 +201,7 @@ async def test_a_non_blocking_descriptor_is_waited_for(pipe: Pipe) -> None:
     publishing = asyncio.create_task(publisher.publish(make_events(1_000), deadline=TIMEOUT))
     read = await pipe.read_ids(1_000)
 
-    assert set((await publishing).outcomes) == {Outcome.CONFIRMED}
+    assert set((await publishing).outcomes) == {PublishOutcome.CONFIRMED}
     assert read == [f"event-{number}" for number in range(1_000)]
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-from sentinel.ports.publisher import Outcome, Publisher, Receipt
+from sentinel.ports.publisher import Publisher, PublishOutcome, Receipt
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.fleet import FakeFleet
 from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, open_inbox
 from tests.support.fleet.fake_api import FleetServer, make_resource
 from tests.support.processes.service import SentinelProcess
-from tests.support.pulse_harness import SECOND, Recorder, make_pulse
+from tests.support.pulse_harness import SECOND, PulseRecorder, make_pulse
 
 DUE = 4000
 RECOVERY_TIMEOUT = timedelta(seconds=90)
@@ -38,7 +38,7 @@ class IgnoresConfirms:
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         await self._publisher.publish(events, deadline=timedelta(milliseconds=200))
-        return Receipt([Outcome.CONFIRMED] * len(events), [])
+        return Receipt([PublishOutcome.CONFIRMED] * len(events), [])
 
 
 async def restart(node: PrivateRabbitMQ) -> None:
@@ -61,7 +61,7 @@ async def check_published_events_arrive(
     fleet = FakeFleet(page_size=100)
     for n in range(DUE):
         fleet.put(f"cls-{n}")
-    recorder, stopping = Recorder(), Stopping()
+    recorder, stopping = PulseRecorder(), Stopping()
     async with open_inbox(node.url, keep=True) as first:
         publisher = wrap(RabbitMQPublisher(url=node.url, exchange=first.exchange, exchange_type="fanout"))
         await publisher.open()

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.databases.empty import DatabaseKind, empty_database
 from tests.support.databases.postgresql import database
 from tests.support.fleet.concurrent_clients import KINDS, REQUIRED
-from tests.support.fleet.databases import DatabaseKind, fresh_database
 from tests.support.fleet.http_client import FleetHttp, report
 from tests.support.processes.service import ApiProcess, ServiceProcess, run_command
 from tools.services.postgresql import PostgreSQLServer
@@ -365,7 +365,7 @@ async def test_the_server_waits_for_a_postgresql_that_starts_later(
 async def test_rows_older_than_the_retention_are_deleted(
     kind: DatabaseKind, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    url = fresh_database(kind, request, tmp_path)
+    url = empty_database(kind, request, tmp_path)
     body = {"name": "one", "spec": {"replicas": 1}}
     async with ApiProcess(url, kinds=KINDS, directory=tmp_path) as api, FleetHttp(await api.url()) as fleet:
         path = f"clusters/{(await fleet.call('POST', 'clusters', body, {'Idempotency-Key': 'k'})).json['id']}"
@@ -415,7 +415,7 @@ async def test_a_backup_of_a_running_server_can_be_restored(tmp_path: Path) -> N
 async def test_migrations_can_run_as_a_separate_step(
     kind: DatabaseKind, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    url = fresh_database(kind, request, tmp_path)
+    url = empty_database(kind, request, tmp_path)
     serve = ("api", "--insecure", "--listen", "127.0.0.1:0", "--database-url", url, "--set", "migrate=false")
 
     before = await run_command("migrate", "--check", "--database-url", url)

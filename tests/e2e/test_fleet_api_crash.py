@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from tests.e2e.fleet_writers import Writers
+from tests.support.databases.empty import DatabaseKind, empty_database
 from tests.support.fleet.concurrent_clients import KINDS
-from tests.support.fleet.databases import DatabaseKind, fresh_database
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.processes.service import ApiProcess
 
@@ -23,7 +23,7 @@ WRITERS = 8
 
 @pytest.fixture(params=list(DatabaseKind))
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return fresh_database(request.param, request, tmp_path)
+    return empty_database(request.param, request, tmp_path)
 
 
 @asynccontextmanager

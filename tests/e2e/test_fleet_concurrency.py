@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.databases.empty import DatabaseKind, empty_database
 from tests.support.fleet.concurrent_clients import KINDS, REQUIRED, SentRequests, clients, run_concurrently, verify
-from tests.support.fleet.databases import DatabaseKind, fresh_database
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.processes.service import ApiProcess
 
@@ -27,7 +27,7 @@ async def fleet(
     kind: DatabaseKind, servers: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[FleetHttp]:
     """A client of all servers of one fleet. Afterwards, no server may have logged an error."""
-    url = fresh_database(kind, request, tmp_path)
+    url = empty_database(kind, request, tmp_path)
     async with AsyncExitStack() as stack:
         processes = [
             await stack.enter_async_context(ApiProcess(url, kinds=KINDS, directory=tmp_path))

@@ -19,7 +19,7 @@ QUIET_CYCLES = 4
 """How many polls without an event count as silence."""
 
 
-class Loop(msgspec.Struct, frozen=True):
+class FleetLoop(msgspec.Struct, frozen=True):
     """Both processes and their clients."""
 
     fleet: FleetHttp
@@ -53,7 +53,7 @@ def max_age_not_ready() -> str:
 @pytest.fixture
 async def loop(
     tmp_path: Path, inbox: Inbox, broker: dict[str, str], max_age_not_ready: str
-) -> AsyncIterator[Loop]:
+) -> AsyncIterator[FleetLoop]:
     async with (
         ApiProcess(f"sqlite:///{tmp_path / 'fleet.db'}", kinds=KINDS, directory=tmp_path) as api,
         RecordingProxy(await api.url()) as proxy,
@@ -71,13 +71,13 @@ async def loop(
             environ=broker,
         ) as pulse,
     ):
-        yield Loop(fleet, pulse, proxy, inbox)
+        yield FleetLoop(fleet, pulse, proxy, inbox)
         assert await pulse.stop() == 0
         assert await api.stop() == 0
         assert [line for line in api.lines if line.get("status", 0) >= 400] == []
 
 
-async def test_events_stop_after_the_reports_and_start_for_a_new_spec(loop: Loop) -> None:
+async def test_events_stop_after_the_reports_and_start_for_a_new_spec(loop: FleetLoop) -> None:
     created = await loop.fleet.create("one", spec={"replicas": 1}, labels={"region": "us-east"})
     path = f"clusters/{created['id']}"
 
@@ -97,7 +97,7 @@ async def test_events_stop_after_the_reports_and_start_for_a_new_spec(loop: Loop
 
 
 @pytest.mark.parametrize("max_age_not_ready", ["300ms"])
-async def test_a_resource_that_is_not_ready_gets_an_event_every_max_age(loop: Loop) -> None:
+async def test_a_resource_that_is_not_ready_gets_an_event_every_max_age(loop: FleetLoop) -> None:
     await loop.fleet.create("one")
 
     events = await loop.inbox.events(3)
@@ -106,7 +106,7 @@ async def test_a_resource_that_is_not_ready_gets_an_event_every_max_age(loop: Lo
     assert {event["data"]["generation"] for event in events} == {"1"}
 
 
-async def test_a_paused_resource_gets_no_event_until_it_is_resumed(loop: Loop) -> None:
+async def test_a_paused_resource_gets_no_event_until_it_is_resumed(loop: FleetLoop) -> None:
     path = f"clusters/{(await loop.fleet.create('one'))['id']}"
     await loop.next_event()
 
@@ -124,7 +124,7 @@ async def test_a_paused_resource_gets_no_event_until_it_is_resumed(loop: Loop) -
     assert reason == "generation changed - new spec to reconcile"
 
 
-async def test_a_requested_pulse_causes_one_event_at_once(loop: Loop) -> None:
+async def test_a_requested_pulse_causes_one_event_at_once(loop: FleetLoop) -> None:
     path = f"clusters/{(await loop.fleet.create('one'))['id']}"
     await loop.next_event()
 
@@ -143,7 +143,7 @@ async def test_a_requested_pulse_causes_one_event_at_once(loop: Loop) -> None:
     assert is_silent_when_ready
 
 
-async def test_the_pulse_follows_the_cursor_and_requests_the_fields_it_reads(loop: Loop) -> None:
+async def test_the_pulse_follows_the_cursor_and_requests_the_fields_it_reads(loop: FleetLoop) -> None:
     for number in range(5):
         await loop.fleet.create(f"cluster-{number}", spec={"padding": "x" * 1000})
     events = await loop.inbox.events(5)

@@ -14,8 +14,15 @@ import pytest
 
 from sentinel.core.pulse.listing import PageShape
 from tests.runtime.trace_collector import TraceCollector
-from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually
-from tests.support.fleet.fake_api import FakeResponse, Fault, FleetServer, ReceivedRequest, every, make_resource
+from tests.support.brokers.rabbitmq import Inbox, TcpProxy, eventually
+from tests.support.fleet.fake_api import (
+    FakeResponse,
+    FleetRequest,
+    FleetServer,
+    ResponseFault,
+    every,
+    make_resource,
+)
 from tests.support.processes.service import SentinelProcess, run_command
 
 StartSentinel = Callable[..., SentinelProcess]
@@ -225,7 +232,7 @@ async def test_sigterm_in_mid_publish_confirms_what_is_in_flight_and_exits_0(
 async def test_a_second_signal_ends_it_at_once(server: FleetServer, inbox: Inbox, sentinel: StartSentinel) -> None:
     """The first signal waits for a confirmation that the proxy holds back."""
     put_due(server, 1)
-    async with Proxy(inbox.url) as proxy:
+    async with TcpProxy(inbox.url) as proxy:
         server.script = lambda request: proxy.hold_responses()
         async with sentinel(poll_interval="15s", environ={"BROKER_URL": proxy.url}) as service:
             await eventually(lambda: proxy.published == 1)
@@ -244,14 +251,14 @@ async def test_a_second_signal_ends_it_at_once(server: FleetServer, inbox: Inbox
     "failure",
     [
         pytest.param(FakeResponse(500), id="500"),
-        pytest.param(Fault.GARBAGE, id="garbage"),
-        pytest.param(Fault.HALF, id="half a page"),
-        pytest.param(Fault.EMPTY, id="empty body"),
-        pytest.param(Fault.DROP, id="no response"),
+        pytest.param(ResponseFault.GARBAGE, id="garbage"),
+        pytest.param(ResponseFault.HALF, id="half a page"),
+        pytest.param(ResponseFault.EMPTY, id="empty body"),
+        pytest.param(ResponseFault.DROP, id="no response"),
     ],
 )
 async def test_an_api_failure_turns_readiness_off_until_it_recovers(
-    server: FleetServer, inbox: Inbox, sentinel: StartSentinel, failure: Fault | FakeResponse
+    server: FleetServer, inbox: Inbox, sentinel: StartSentinel, failure: ResponseFault | FakeResponse
 ) -> None:
     put_due(server, 10)
     server.script = lambda request: failure
@@ -274,7 +281,14 @@ async def test_an_api_failure_turns_readiness_off_until_it_recovers(
 async def test_with_every_seventh_request_failing_a_walk_still_completes(
     server: FleetServer, inbox: Inbox, sentinel: StartSentinel
 ) -> None:
-    faults = (FakeResponse(500), Fault.GARBAGE, Fault.TRUNCATED, Fault.HALF, Fault.DROP, FakeResponse(429))
+    faults = (
+        FakeResponse(500),
+        ResponseFault.GARBAGE,
+        ResponseFault.TRUNCATED,
+        ResponseFault.HALF,
+        ResponseFault.DROP,
+        FakeResponse(429),
+    )
     server.script = every(7, *faults)
     put_due(server, 500)
 
@@ -289,9 +303,9 @@ async def test_with_every_seventh_request_failing_a_walk_still_completes(
 async def test_an_api_and_a_broker_that_start_later_are_found(
     server: FleetServer, inbox: Inbox, sentinel: StartSentinel
 ) -> None:
-    server.script = lambda request: Fault.DROP
+    server.script = lambda request: ResponseFault.DROP
     put_due(server, 1)
-    async with Proxy(inbox.url) as proxy:
+    async with TcpProxy(inbox.url) as proxy:
         await proxy.cut()
         async with sentinel(api={"timeout": "500ms"}, environ={"BROKER_URL": proxy.url}) as service:
             await service.until_event("fetch.failed")
@@ -501,7 +515,7 @@ async def test_a_secret_is_in_no_log_metric_probe_dump_or_error(
     config_file = tmp_path / "sentinel.yaml"
     config_file.write_bytes(msgspec.json.encode(config))
 
-    def echo_token(request: ReceivedRequest) -> FakeResponse:
+    def echo_token(request: FleetRequest) -> FakeResponse:
         return FakeResponse(403, f"no access with {request.headers.get('Authorization')}".encode())
 
     server.script = echo_token

@@ -30,7 +30,7 @@ from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock, simulated
-from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, PulseRecorder, make_pulse
 
 SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=ApiSettings(endpoint="http://fleet"))
 
@@ -49,7 +49,7 @@ def row_of(fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime
 @simulated
 async def published_by_a_pulse(fleet: FakeFleet) -> list[str]:
     """The ids for which a pulse without pacing publishes an event at the same time."""
-    recorder = Recorder()
+    recorder = PulseRecorder()
     pulse = make_pulse(
         fleet=fleet,
         publisher=NullPublisher(),

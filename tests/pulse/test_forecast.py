@@ -13,10 +13,10 @@ from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
 from sentinel.ports.fleet import FetchError
-from sentinel.ports.publisher import Outcome, Receipt
+from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.pulse.forecast import Forecast, forecast
 from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
-from sentinel.pulse.forecast.projection import Costs, ForecastProjection
+from sentinel.pulse.forecast.estimate import Costs, Estimator
 from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -27,7 +27,7 @@ from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock, simulated
-from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, PulseRecorder, make_pulse
 
 HOUR = timedelta(hours=1)
 PAGE_SIZE = 10
@@ -49,7 +49,7 @@ class ReportingAdapters:
         self.events += len(events)
         for event in events:
             asyncio.get_running_loop().call_later(self._after.total_seconds(), self._report, event.subject)
-        return Receipt([Outcome.CONFIRMED] * len(events), ())
+        return Receipt([PublishOutcome.CONFIRMED] * len(events), ())
 
     def unavailable_reason(self) -> str | None:
         return None
@@ -119,7 +119,7 @@ async def run_pulse(
         fleet=fleet,
         publisher=adapters,
         clock=SimulatedClock(),
-        observer=Recorder(),
+        observer=PulseRecorder(),
         poll_interval=settings.poll_interval,
         republish_interval=settings.republish_interval,
         max_events_per_second=settings.max_events_per_second,
@@ -306,7 +306,7 @@ def test_each_group_of_a_profile_keeps_its_own_ages() -> None:
     )
 
 
-# --- projection -------------------------------------------------------------------------------------------------
+# --- estimates --------------------------------------------------------------------------------------------------
 
 COSTS = Costs(
     resources=1000,
@@ -320,10 +320,10 @@ COSTS = Costs(
 )
 
 
-def projection(
+def make_estimator(
     *, costs: Costs = COSTS, plan: SimulationPlan = PLAN, page_size: int = 100, profile: FleetProfile | None = None
-) -> ForecastProjection:
-    return ForecastProjection(
+) -> Estimator:
+    return Estimator(
         profile=profile or profile_of(1000, age=lambda n: n * 1.8 * SECOND),
         costs=costs,
         plan=plan,
@@ -333,7 +333,7 @@ def projection(
 
 
 def test_costs_grow_with_pages_resources_and_events() -> None:
-    estimate = projection().at(10_000)
+    estimate = make_estimator().at(10_000)
 
     events = estimate.events_per_minute / 12
     assert estimate.events_per_minute == pytest.approx(10_000 / 30, rel=0.02)
@@ -344,7 +344,7 @@ def test_costs_grow_with_pages_resources_and_events() -> None:
 
 
 def test_a_fleet_that_is_too_large_does_not_keep_the_interval() -> None:
-    estimate = projection().at(100_000)
+    estimate = make_estimator().at(100_000)
 
     assert not estimate.keeps_poll_interval
     assert estimate.cycle_seconds == pytest.approx(10, rel=0.01)
@@ -352,20 +352,20 @@ def test_a_fleet_that_is_too_large_does_not_keep_the_interval() -> None:
 
 
 def test_the_largest_fleet_still_keeps_the_poll_interval() -> None:
-    projected = projection()
+    estimator = make_estimator()
 
-    largest = projected.largest_fleet()
+    largest = estimator.largest_fleet()
 
     assert largest is not None
     assert 45_000 < largest < 50_000
-    assert projected.at(largest - 1000).keeps_poll_interval
-    assert not projected.at(largest + 1000).keeps_poll_interval
+    assert estimator.at(largest - 1000).keeps_poll_interval
+    assert not estimator.at(largest + 1000).keeps_poll_interval
 
 
 def test_a_rate_limit_allows_a_larger_fleet() -> None:
     busy = profile_of(10, is_ready=False)
-    unlimited = projection(profile=busy)
-    limited = projection(profile=busy, plan=msgspec.structs.replace(PLAN, max_events_per_second=10.0))
+    unlimited = make_estimator(profile=busy)
+    limited = make_estimator(profile=busy, plan=msgspec.structs.replace(PLAN, max_events_per_second=10.0))
 
     assert (unlimited.largest_fleet() or 0) < (limited.largest_fleet() or 0)
 
@@ -373,7 +373,7 @@ def test_a_rate_limit_allows_a_larger_fleet() -> None:
 def test_a_server_that_returns_everything_at_once_gets_one_request() -> None:
     unpaged = msgspec.structs.replace(COSTS, pages=1, milliseconds_per_page=100)
 
-    estimate = projection(costs=unpaged).at(10_000)
+    estimate = make_estimator(costs=unpaged).at(10_000)
 
     assert estimate.api_requests_per_second == 1 / 5
     assert estimate.cycle_seconds == pytest.approx(1, rel=0.01)
@@ -382,16 +382,16 @@ def test_a_server_that_returns_everything_at_once_gets_one_request() -> None:
 def test_smaller_pages_than_requested_mean_more_requests() -> None:
     half = msgspec.structs.replace(COSTS, pages=20)
 
-    assert projection(costs=half).at(2000).api_requests_per_second == 40 / 5
+    assert make_estimator(costs=half).at(2000).api_requests_per_second == 40 / 5
 
 
 def test_memory_grows_with_page_contents_and_the_pacing_table() -> None:
     few = msgspec.structs.replace(COSTS, resources=10, pages=1)
     silent = msgspec.structs.replace(PLAN, answer_after=2 * HOUR)
 
-    base = projection().at(1000).memory_mebibytes
-    fuller = projection(costs=few).at(1000).memory_mebibytes
-    paced = projection(plan=silent).at(100_000).memory_mebibytes
+    base = make_estimator().at(1000).memory_mebibytes
+    fuller = make_estimator(costs=few).at(1000).memory_mebibytes
+    paced = make_estimator(plan=silent).at(100_000).memory_mebibytes
 
     assert base == pytest.approx(48, abs=0.1)
     assert fuller - base == pytest.approx(2 * 90 * 1800 / 2**20, abs=0.01)
@@ -403,7 +403,7 @@ def test_a_fleet_without_cost_has_no_largest_size() -> None:
         COSTS, cpu_microseconds_per_resource=0, milliseconds_per_page=0, cpu_microseconds_per_event=-40
     )
 
-    assert projection(costs=free).largest_fleet() is None
+    assert make_estimator(costs=free).largest_fleet() is None
 
 
 # --- calibration ------------------------------------------------------------------------------------------------

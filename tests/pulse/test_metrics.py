@@ -12,7 +12,7 @@ from sentinel.pulse.telemetry import DuplicatePulse, PulseMetrics, PulseSeries
 from sentinel.runtime.probes.metrics import Metrics
 
 
-class Process:
+class ScrapedMetrics:
     """The pulses' metrics, and the values that a scrape would show."""
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class Process:
 
 
 @pytest.fixture
-def process() -> Process:
-    return Process()
+def process() -> ScrapedMetrics:
+    return ScrapedMetrics()
 
 
-def test_pulses_share_families_and_count_separately(process: Process) -> None:
+def test_pulses_share_families_and_count_separately(process: ScrapedMetrics) -> None:
     east, west = process.claim("region=us-east"), process.claim("region=us-west")
     metrics = Metrics(component="test")
     metrics.add(process.registry)
@@ -55,13 +55,13 @@ def test_pulses_share_families_and_count_separately(process: Process) -> None:
 
 
 @pytest.mark.parametrize("other", [("all", "nodepools"), ("region=us-east", "clusters")])
-def test_one_equal_label_is_not_a_duplicate(process: Process, other: tuple[str, str]) -> None:
+def test_one_equal_label_is_not_a_duplicate(process: ScrapedMetrics, other: tuple[str, str]) -> None:
     process.claim("all", "clusters")
 
     assert process.claim(*other).shard == other[0]
 
 
-def test_a_second_pulse_with_equal_labels_is_rejected(process: Process) -> None:
+def test_a_second_pulse_with_equal_labels_is_rejected(process: ScrapedMetrics) -> None:
     first = process.claim("region=us-east")
     first.published.inc()
 
@@ -76,7 +76,7 @@ def test_a_second_pulse_with_equal_labels_is_rejected(process: Process) -> None:
     assert process.value("events_published_total", "region=us-east") == 1
 
 
-def test_release_removes_the_series_of_that_pulse_only(process: Process) -> None:
+def test_release_removes_the_series_of_that_pulse_only(process: ScrapedMetrics) -> None:
     east = process.claim("region=us-east")
     process.claim("region=us-west")
     for broker_type in ("rabbitmq", "gcp-pubsub"):
@@ -87,7 +87,7 @@ def test_release_removes_the_series_of_that_pulse_only(process: Process) -> None
     assert process.labels() == {("region=us-west", "clusters")}
 
 
-def test_released_labels_can_be_claimed_again_and_start_at_zero(process: Process) -> None:
+def test_released_labels_can_be_claimed_again_and_start_at_zero(process: ScrapedMetrics) -> None:
     first = process.claim()
     first.published.inc(5)
     first.release()
@@ -100,7 +100,7 @@ def test_released_labels_can_be_claimed_again_and_start_at_zero(process: Process
     assert process.value("events_published_total") == 1
 
 
-def test_releasing_twice_does_not_affect_the_next_pulse(process: Process) -> None:
+def test_releasing_twice_does_not_affect_the_next_pulse(process: ScrapedMetrics) -> None:
     first = process.claim()
     first.release()
     process.claim()
@@ -112,7 +112,7 @@ def test_releasing_twice_does_not_affect_the_next_pulse(process: Process) -> Non
         process.claim()
 
 
-def test_reloads_and_failed_loads_are_counted(process: Process) -> None:
+def test_reloads_and_failed_loads_are_counted(process: ScrapedMetrics) -> None:
     series = process.claim()
 
     series.reloaded()
@@ -124,7 +124,7 @@ def test_reloads_and_failed_loads_are_counted(process: Process) -> None:
     assert process.value("api_errors_total", operation="fetch_resources") == 0
 
 
-def test_errors_are_counted_by_broker_type(process: Process) -> None:
+def test_errors_are_counted_by_broker_type(process: ScrapedMetrics) -> None:
     series = process.claim()
     series.broker_errors("rabbitmq").inc(2)
 
@@ -137,7 +137,7 @@ def test_errors_are_counted_by_broker_type(process: Process) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["clusters", "nodepools"])), max_size=20))
 def test_exactly_the_series_of_running_pulses_exist(changes: list[tuple[str, str]]) -> None:
-    process = Process()
+    process = ScrapedMetrics()
     running: dict[tuple[str, str], PulseSeries] = {}
 
     for labels in changes:  # stop the pulse if it runs, else start it

@@ -14,7 +14,7 @@ from sentinel.core.events import Event
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
 from sentinel.pulse.telemetry import PulseMetrics, PulseTelemetry
 from sentinel.runtime.log import configure_logging, get_logger
@@ -153,7 +153,7 @@ def test_skips_are_logged_at_debug_with_reason_and_next_event_time(harness: Tele
 
 
 def test_published_events_are_logged_at_info_with_their_reason(harness: TelemetryHarness) -> None:
-    harness.telemetry.published(PublishedBatch([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
+    harness.telemetry.published(PublishedBatch([pending("cls-1")], [PublishOutcome.CONFIRMED], [0.004], ""))
 
     (line,) = harness.named("event.published")
     assert line["resource_id"] == "cls-1"
@@ -163,7 +163,12 @@ def test_published_events_are_logged_at_info_with_their_reason(harness: Telemetr
 
 
 def test_only_confirmed_events_count_as_published(harness: TelemetryHarness) -> None:
-    outcomes = [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.REFUSED, Outcome.UNCONFIRMED]
+    outcomes = [
+        PublishOutcome.CONFIRMED,
+        PublishOutcome.UNROUTABLE,
+        PublishOutcome.REFUSED,
+        PublishOutcome.UNCONFIRMED,
+    ]
 
     harness.telemetry.published(
         PublishedBatch([pending(f"c{n}") for n in range(4)], outcomes, [], "connection lost")
@@ -180,7 +185,7 @@ def test_a_missing_field_is_logged_once_for_all_resources(harness: TelemetryHarn
     batch = [pending(f"c{n}", missing=("region",), failed=(("owner", "can't evaluate"),)) for n in range(3)]
 
     for _ in range(2):
-        harness.telemetry.published(PublishedBatch(batch, [Outcome.CONFIRMED] * 3, [], ""))
+        harness.telemetry.published(PublishedBatch(batch, [PublishOutcome.CONFIRMED] * 3, [], ""))
 
     assert [line["field"] for line in harness.named("message_data.missing")] == ["region"]
     assert [line["field"] for line in harness.named("message_data.failed")] == ["owner"]

@@ -77,11 +77,11 @@ async def test_it_runs_again_after_the_interval() -> None:
 async def test_a_bug_in_one_store_does_not_stop_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock, broken, sound = ManualClock(), Rows(1, errors=[ArithmeticError("a bug")]), Rows(1)
+    clock, broken, working = ManualClock(), Rows(1, errors=[ArithmeticError("a bug")]), Rows(1)
 
-    await run_for(clock, retention(clock, broken, sound))
+    await run_for(clock, retention(clock, broken, working))
 
-    assert (broken.count, sound.count) == (1, 0)
+    assert (broken.count, working.count) == (1, 0)
     (failure,) = [record for record in caplog.records if record.getMessage() == "retention.failed"]
     assert failure.__dict__["fields"]["rows"] == "rows 0"
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log, get_logger
-from sentinel.runtime.workqueue import Again, Crashed, Done, Never, Result, RunOutcome, WorkQueue
+from sentinel.runtime.workqueue import Again, Completed, Crashed, Never, RunOutcome, RunResult, WorkQueue
 from sentinel.testing import loop
 from sentinel.testing.clock import START, ManualClock
 from sentinel.testing.loop import SimulatedClock, simulated
@@ -44,12 +44,12 @@ class Script:
 
     def __init__(
         self,
-        *results: Result | BaseException,
+        *results: RunResult | BaseException,
         workers: int = 1,
         duration: float = 0,
         clock: SimulatedClock | None = None,
     ) -> None:
-        """Each run returns or raises the next of `results`, then `Done`. It takes `duration` seconds."""
+        """Each run returns or raises the next of `results`, then `Completed`. It takes `duration` seconds."""
         self.clock = clock or SimulatedClock()
         self.stopping = Stopping()
         self.processed: list[tuple[str, list[int]]] = []
@@ -67,11 +67,11 @@ class Script:
         self._results = iter(results)
         self._duration = duration
 
-    async def process(self, key: str, items: Sequence[int]) -> Result:
+    async def process(self, key: str, items: Sequence[int]) -> RunResult:
         self.processed.append((key, list(items)))
         self.starts.append(asyncio.get_running_loop().time())
         await asyncio.sleep(self._duration)
-        result = next(self._results, Done())
+        result = next(self._results, Completed())
         if isinstance(result, BaseException):
             raise result
         return result
@@ -286,9 +286,9 @@ async def test_delays_use_the_clock() -> None:
     keys: list[str] = []
     queue: WorkQueue[str, str] = WorkQueue(clock=clock, log=LOG)
 
-    async def process(key: str, items: Sequence[str]) -> Result:
+    async def process(key: str, items: Sequence[str]) -> RunResult:
         keys.append(key)
-        return Done()
+        return Completed()
 
     async with asyncio.TaskGroup() as group:
         group.create_task(queue.run(process, stopping))
@@ -369,7 +369,7 @@ async def test_a_delayed_add_during_a_run_waits_for_both(delay: int, start: int)
 
 @simulated
 async def test_a_delay_is_limited_to_a_year() -> None:
-    script = Script(Again(timedelta.max), Done())
+    script = Script(Again(timedelta.max), Completed())
     async with script.processing() as queue:
         queue.add_after("a", delay=timedelta.max)
         queue.add("a")
@@ -418,7 +418,7 @@ async def test_never_drops_the_key_until_it_is_added() -> None:
         await asyncio.sleep(60)
 
     assert script.processed == [("a", [1]), ("a", [2])]
-    assert script.observed == [("a", Never("the spec is invalid")), ("a", Done())]
+    assert script.observed == [("a", Never("the spec is invalid")), ("a", Completed())]
 
 
 @simulated
@@ -451,9 +451,9 @@ async def test_each_key_has_its_own_backoff() -> None:
     assert script.starts == [0, 1, 2, 3, 3]
 
 
-@pytest.mark.parametrize("result", [Done(), Never("it is gone"), Again(20 * SECOND)])
+@pytest.mark.parametrize("result", [Completed(), Never("it is gone"), Again(20 * SECOND)])
 @simulated
-async def test_a_result_resets_the_backoff(result: Result) -> None:
+async def test_a_result_resets_the_backoff(result: RunResult) -> None:
     script = Script(RuntimeError(), RuntimeError(), result, RuntimeError())
     async with script.processing() as queue:
         queue.add("a")
@@ -483,7 +483,7 @@ async def test_a_run_that_raises_is_logged_and_observed(caplog: pytest.LogCaptur
     assert [outcome for _, outcome in script.observed] == [
         Crashed(error, failures=1, retry_in=SECOND),
         Crashed(error, failures=2, retry_in=2 * SECOND),
-        Done(),
+        Completed(),
     ]
     first, second = caplog.records
     assert first.getMessage() == "workqueue.crashed"
@@ -504,12 +504,12 @@ async def test_delays_use_the_given_jitter() -> None:
         jitter=lambda: next(randoms),
     )
 
-    async def process(key: str, items: Sequence[str]) -> Result:
+    async def process(key: str, items: Sequence[str]) -> RunResult:
         starts.append(asyncio.get_running_loop().time())
         if len(starts) < 3:
             raise RuntimeError("not yet")
         stopping.request()
-        return Done()
+        return Completed()
 
     queue.add("a")
     await queue.run(process, stopping)
@@ -536,10 +536,10 @@ async def test_runs_that_never_wait_do_not_block_the_event_loop() -> None:
     queue: WorkQueue[str, str] = WorkQueue(clock=SimulatedClock(), log=LOG)
     runs = 0
 
-    async def process(key: str, items: Sequence[str]) -> Result:
+    async def process(key: str, items: Sequence[str]) -> RunResult:
         nonlocal runs
         runs += 1
-        return Done() if runs == 1000 else Again(timedelta(0))
+        return Completed() if runs == 1000 else Again(timedelta(0))
 
     async def other() -> None:
         for _ in range(10):
@@ -703,7 +703,7 @@ async def play(plan: Plan) -> None:
         clock=clock, log=SILENT, workers=plan.workers, backoff=BACKOFF, jitter=lambda: 0.5
     )
 
-    async def process(key: Name, items: Sequence[int]) -> Result:
+    async def process(key: Name, items: Sequence[int]) -> RunResult:
         checker.started(key.name, clock.now(), items)
         duration, ending = next(endings[key.name], (timedelta(0), "done"))
         if duration:
@@ -711,7 +711,7 @@ async def play(plan: Plan) -> None:
         checker.ended(key.name, clock.now(), ending)
         match ending:
             case "done":
-                return Done()
+                return Completed()
             case "never":
                 return Never("planned")
             case "crash":

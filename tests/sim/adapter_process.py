@@ -22,13 +22,13 @@ from tests.sim.faults import FaultRates
 from tests.sim.fleet_checker import FleetChecker
 from tests.sim.message_checker import MessageChecker, MessageLog
 from tests.sim.network import Network, NetworkReporting
-from tests.sim.process import DRAIN, Process
+from tests.sim.process import DRAIN, SimulatedProcess
 from tests.sim.trace import Trace
 
 _LAST_WORK = DRAIN * 3 / 4
 
 
-class AdapterProcess(Process):
+class SimulatedAdapter(SimulatedProcess):
     """One replica; the replicas of an adapter share a subscription and a backend."""
 
     def __init__(

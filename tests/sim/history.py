@@ -21,7 +21,7 @@ from sentinel.testing import loop
 from tests.sim.adapters import CLUSTERS, Behavior
 from tests.sim.faults import randomness
 from tests.sim.message_checker import POISON
-from tests.sim.process import Process
+from tests.sim.process import SimulatedProcess
 from tests.sim.world import NO_FAULT, PlantedFault, World
 
 CONVERGENCE_TIMEOUT = timedelta(minutes=5)
@@ -68,7 +68,7 @@ async def _simulate(seed: int, planted: PlantedFault) -> Summary:
         lambda loop, work, **options: _NumberedTask(work, loop=loop, number=next(numbers), **options)
     )
     world = World(seed, planted)
-    running = asyncio.create_task(History(world).run())
+    running = asyncio.create_task(SimulatedHistory(world).run())
     await asyncio.wait((running, world.trace.violated), return_when=asyncio.FIRST_COMPLETED)
     running.cancel()
     await asyncio.wait((running,))
@@ -78,7 +78,7 @@ async def _simulate(seed: int, planted: PlantedFault) -> Summary:
     return Summary(world.trace.digest, running.result(), world.messages.interruptions)
 
 
-class History:
+class SimulatedHistory:
     """Runs the events of one simulation."""
 
     def __init__(self, world: World) -> None:
@@ -144,7 +144,7 @@ class History:
             case 12:
                 await self._restart_hanging_adapter()
 
-    async def _end(self, process: Process) -> None:
+    async def _end(self, process: SimulatedProcess) -> None:
         await (process.kill() if self._random.random() < 0.7 else process.stop())
 
     async def _restart_hanging_adapter(self) -> None:

@@ -18,7 +18,7 @@ from sentinel.core.adapter.resource import INTERRUPTED, Resource
 from sentinel.core.fleet.documents import AVAILABLE, Report, ReportedCondition
 from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportResult
 from sentinel.ports.subscription import Delivery, Message, Subscriber
-from tests.sim.process import Process
+from tests.sim.process import SimulatedProcess
 
 POISON = "poison"
 """Marks the subject of a message that names no resource."""
@@ -48,7 +48,7 @@ class MessageChecker:
     """Tracks which messages one adapter process may ack."""
 
     def __init__(
-        self, process: Process, *, messages: MessageLog, adapter: Adapter, report_max_age: timedelta
+        self, process: SimulatedProcess, *, messages: MessageLog, adapter: Adapter, report_max_age: timedelta
     ) -> None:
         self._process = process
         self._messages = messages

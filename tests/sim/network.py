@@ -49,7 +49,7 @@ class NoResponse(Exception):
     """No response; the request may or may not have taken effect."""
 
 
-class ApiProcess:
+class SimulatedApi:
     """The server. Killing it cancels the requests it is processing."""
 
     def __init__(self, trace: Trace, random: Random, make: Callable[[], tuple[FleetService, Maintenance]]) -> None:
@@ -113,7 +113,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
 class Network:
     """The network between one client and the API."""
 
-    def __init__(self, name: str, trace: Trace, api: ApiProcess, faults: FaultRates) -> None:
+    def __init__(self, name: str, trace: Trace, api: SimulatedApi, faults: FaultRates) -> None:
         self.is_cut = False
         """Whether this client is disconnected."""
         self._name = name

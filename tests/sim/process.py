@@ -30,7 +30,7 @@ class SkewedClock(SimulatedClock):
         return super().now() + self.skew
 
 
-class Process(ABC):
+class SimulatedProcess(ABC):
     """A process that can be started, killed, stopped and started again."""
 
     def __init__(self, name: str, trace: Trace, *, network: Network, skew: timedelta) -> None:

@@ -14,9 +14,9 @@ from typing import TypeAlias
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacingVerdict
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
-from tests.sim.process import Process
+from tests.sim.process import SimulatedProcess
 
 _WINDOW = timedelta(minutes=1)
 _ROUNDING = timedelta(milliseconds=2)
@@ -38,7 +38,7 @@ class _LastEvent:
 class PulseChecker:
     """The `PulseObserver` of one process. A restarted pulse remembers nothing and may repeat each event once."""
 
-    def __init__(self, process: Process, policy: Policy) -> None:
+    def __init__(self, process: SimulatedProcess, policy: Policy) -> None:
         self._process = process
         self._policy = policy
         self._first_seen: dict[str, tuple[datetime, datetime]] = {}
@@ -66,7 +66,7 @@ class PulseChecker:
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource = pending.paced.resource
             self._process.trace.note(self._process.name, f"event {resource.id}@{resource.generation} {outcome}")
-            if outcome is Outcome.CONFIRMED:
+            if outcome is PublishOutcome.CONFIRMED:
                 self._confirmed(resource)
 
     def finished(self, report: CycleReport) -> None:

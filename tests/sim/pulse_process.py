@@ -14,14 +14,14 @@ from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
-from sentinel.ports.publisher import Outcome, Publisher, Receipt
+from sentinel.ports.publisher import Publisher, PublishOutcome, Receipt
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from tests.sim.faults import FaultRates, Transmission
 from tests.sim.message_checker import MessageLog
 from tests.sim.network import Network, ServiceFleetReader, cancel_all
-from tests.sim.process import Process
+from tests.sim.process import SimulatedProcess
 from tests.sim.pulse_checker import PulseChecker
 from tests.sim.trace import Trace
 
@@ -52,7 +52,7 @@ class BrokerLink:
             outcomes = [await self._send(event, deadline) for event in events]
         finally:
             self._is_publishing = False
-        bad = [outcome for outcome in outcomes if outcome is not Outcome.CONFIRMED]
+        bad = [outcome for outcome in outcomes if outcome is not PublishOutcome.CONFIRMED]
         return Receipt(outcomes, [0.0] * (len(outcomes) - len(bad)), f"simulated: {bad[0]}" if bad else "")
 
     def unavailable_reason(self) -> str | None:
@@ -61,10 +61,10 @@ class BrokerLink:
     async def close(self) -> None:
         await cancel_all(self._in_flight)
 
-    async def _send(self, event: Event, deadline: timedelta) -> Outcome:
+    async def _send(self, event: Event, deadline: timedelta) -> PublishOutcome:
         transmission = Transmission.LOST if self.is_cut else self._faults.transmission()
         if transmission is Transmission.LOST:
-            return Outcome.UNCONFIRMED
+            return PublishOutcome.UNCONFIRMED
         copies = 2 if transmission is Transmission.TWICE else 1
         for _ in range(copies):
             delay = self._faults.delay()
@@ -75,7 +75,7 @@ class BrokerLink:
                 delivery = asyncio.create_task(self._deliver_late(event, delay, deadline))
                 self._in_flight[delivery] = None
                 delivery.add_done_callback(self._delivered)
-        return Outcome.UNCONFIRMED if transmission is Transmission.UNANSWERED else Outcome.CONFIRMED
+        return PublishOutcome.UNCONFIRMED if transmission is Transmission.UNANSWERED else PublishOutcome.CONFIRMED
 
     async def _deliver_late(self, event: Event, delay: float, deadline: timedelta) -> None:
         await asyncio.sleep(delay)
@@ -87,11 +87,11 @@ class BrokerLink:
 
     async def _deliver(self, event: Event, deadline: timedelta) -> None:
         receipt = await self._publisher.publish([event], deadline=deadline)
-        if receipt.outcomes[0] is Outcome.CONFIRMED:
+        if receipt.outcomes[0] is PublishOutcome.CONFIRMED:
             self._messages.published(event.id)
 
 
-class PulseProcess(Process):
+class SimulatedPulse(SimulatedProcess):
     """A pulse over several kinds."""
 
     def __init__(

@@ -31,11 +31,11 @@ from sentinel.core.fleet.lifecycle import AggregationRules
 from sentinel.core.pulse import observation
 from sentinel.core.pulse.decision import Reason
 from sentinel.ports.fleet import FleetPage
-from sentinel.ports.publisher import Outcome, Receipt
+from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.fleet.resource_state import new_resource
-from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, PulseRecorder, make_pulse
 
 CHAIN = ("validation", "dns", "provision")
 MILLISECOND = timedelta(milliseconds=1)
@@ -70,7 +70,7 @@ class AdapterChain:
             task = asyncio.create_task(self._evaluate(adapter, delay=(n + 1) * 20 * MILLISECOND))
             self._evaluations.add(task)
             task.add_done_callback(self._evaluations.discard)
-        return Receipt([Outcome.CONFIRMED] * len(events), ())
+        return Receipt([PublishOutcome.CONFIRMED] * len(events), ())
 
     def unavailable_reason(self) -> str | None:
         return None
@@ -134,7 +134,7 @@ async def run_chain(
     tick: timedelta = timedelta(microseconds=1),
     duration: timedelta = MINUTE,
 ) -> ChainRun:
-    stopping, recorder = Stopping(), Recorder()
+    stopping, recorder = Stopping(), PulseRecorder()
     chain = AdapterChain(skews=skews or {}, tick=tick)
     pulse = make_fast_pulse(
         fleet=chain, publisher=chain, clock=chain.clock, observer=recorder, follows_progress=follows_progress

@@ -16,12 +16,12 @@ from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Reason
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.fleet import FleetPage
-from sentinel.ports.publisher import Outcome, Receipt
+from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock, simulated
-from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, PulseRecorder, make_pulse
 
 
 class ScriptedPublisher:
@@ -29,7 +29,7 @@ class ScriptedPublisher:
 
     broker_type = "memory"
 
-    def __init__(self, *script: Outcome, then: Outcome = Outcome.CONFIRMED) -> None:
+    def __init__(self, *script: PublishOutcome, then: PublishOutcome = PublishOutcome.CONFIRMED) -> None:
         self.sent: list[tuple[datetime, str]] = []
         self.ids: list[tuple[str, str]] = []
         self.then = then
@@ -45,7 +45,7 @@ class ScriptedPublisher:
             self.ids.append((event.subject, event.id))
             outcomes.append(self._script.pop(0) if self._script else self.then)
         await asyncio.sleep(0.001)
-        bad = [outcome for outcome in outcomes if outcome is not Outcome.CONFIRMED]
+        bad = [outcome for outcome in outcomes if outcome is not PublishOutcome.CONFIRMED]
         return Receipt(outcomes, [0.001] * len(outcomes), f"the broker says {bad[0]}" if bad else "")
 
     def unavailable_reason(self) -> str | None:
@@ -85,7 +85,7 @@ class PulseSimulation:
         self.clock = SimulatedClock()
         self.fleet = fleet or FakeFleet(page_size=10)
         self.publisher = publisher or ScriptedPublisher()
-        self.recorder = Recorder()
+        self.recorder = PulseRecorder()
         self.stopping = Stopping()
         self.pulse = make_pulse(
             fleet=self.fleet,
@@ -297,11 +297,11 @@ async def test_a_loop_without_progress_is_not_alive() -> None:
 
 @simulated
 async def test_an_unbound_exchange_gets_one_probe_per_poll() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(then=Outcome.UNROUTABLE))
+    simulation = PulseSimulation(ScriptedPublisher(then=PublishOutcome.UNROUTABLE))
     simulation.put_clusters(100)
 
     async with simulation.running(20 * SECOND, after=12 * SECOND):
-        simulation.publisher.then = Outcome.CONFIRMED
+        simulation.publisher.then = PublishOutcome.CONFIRMED
 
     assert [report.unroutable for report in simulation.recorder.cycles] == [1, 1, 1, 0, 0]
     assert [report.published for report in simulation.recorder.cycles] == [0, 0, 0, 100, 0]
@@ -311,7 +311,7 @@ async def test_an_unbound_exchange_gets_one_probe_per_poll() -> None:
 
 @simulated
 async def test_an_unresponsive_broker_stops_sending_for_the_cycle() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(Outcome.CONFIRMED, then=Outcome.UNCONFIRMED))
+    simulation = PulseSimulation(ScriptedPublisher(PublishOutcome.CONFIRMED, then=PublishOutcome.UNCONFIRMED))
     simulation.put_clusters(50)
 
     report = await simulation.pulse.cycle(simulation.stopping)
@@ -329,7 +329,7 @@ async def test_an_event_that_is_always_refused_does_not_stop_the_others() -> Non
         async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
             receipt = await super().publish(events, deadline=deadline)
             outcomes = [
-                Outcome.REFUSED if event.subject == "cluster-0" else outcome
+                PublishOutcome.REFUSED if event.subject == "cluster-0" else outcome
                 for event, outcome in zip(events, receipt.outcomes, strict=True)
             ]
             return Receipt(outcomes, receipt.seconds, "refused by a queue")
@@ -346,7 +346,7 @@ async def test_an_event_that_is_always_refused_does_not_stop_the_others() -> Non
 @simulated
 async def test_a_full_queue_costs_the_others_one_event_per_poll() -> None:
     """Events that a full queue refuses still reach the other queues."""
-    simulation = PulseSimulation(ScriptedPublisher(then=Outcome.REFUSED))
+    simulation = PulseSimulation(ScriptedPublisher(then=PublishOutcome.REFUSED))
     simulation.put_clusters(100)
 
     await simulation.run(60 * SECOND)
@@ -357,11 +357,11 @@ async def test_a_full_queue_costs_the_others_one_event_per_poll() -> None:
 
 @simulated
 async def test_an_unconfirmed_event_is_due_at_the_next_poll() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(then=Outcome.UNCONFIRMED))
+    simulation = PulseSimulation(ScriptedPublisher(then=PublishOutcome.UNCONFIRMED))
     simulation.fleet.put("one")
 
     async with simulation.running(10 * SECOND, after=7 * SECOND):
-        simulation.publisher.then = Outcome.CONFIRMED
+        simulation.publisher.then = PublishOutcome.CONFIRMED
 
     first, second, *_ = simulation.recorder.cycles
     assert (first.published, first.failed) == (0, 1)
@@ -371,7 +371,7 @@ async def test_an_unconfirmed_event_is_due_at_the_next_poll() -> None:
 
 @simulated
 async def test_retries_keep_the_event_id() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(Outcome.UNCONFIRMED, Outcome.UNCONFIRMED))
+    simulation = PulseSimulation(ScriptedPublisher(PublishOutcome.UNCONFIRMED, PublishOutcome.UNCONFIRMED))
     simulation.fleet.put("one")
 
     await simulation.pulse.cycle(simulation.stopping)
@@ -461,7 +461,7 @@ class SilentPublisher(ScriptedPublisher):
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         await asyncio.sleep(deadline.total_seconds())
-        return Receipt([Outcome.UNCONFIRMED] * len(events), [], "no answer")
+        return Receipt([PublishOutcome.UNCONFIRMED] * len(events), [], "no answer")
 
 
 @pytest.mark.parametrize("seconds", [1, 5, 10, 15, 20, 30])
@@ -491,7 +491,7 @@ async def test_a_silent_broker_delays_a_cycle_by_the_deadline_only(
 
 @simulated
 async def test_stopping_ends_the_retries() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(then=Outcome.UNCONFIRMED))
+    simulation = PulseSimulation(ScriptedPublisher(then=PublishOutcome.UNCONFIRMED))
     simulation.fleet.put("one")
 
     async with asyncio.TaskGroup() as group:
@@ -505,7 +505,7 @@ async def test_stopping_ends_the_retries() -> None:
 
 @simulated
 async def test_an_unsendable_event_does_not_delay_the_others() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(Outcome.UNSENDABLE))
+    simulation = PulseSimulation(ScriptedPublisher(PublishOutcome.UNSENDABLE))
     simulation.put_clusters(30)
 
     await simulation.run(5 * SECOND)
@@ -518,7 +518,7 @@ async def test_an_unsendable_event_does_not_delay_the_others() -> None:
 
 @simulated
 async def test_readiness_shows_why_an_event_failed() -> None:
-    script = [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.REFUSED]
+    script = [PublishOutcome.CONFIRMED, PublishOutcome.UNROUTABLE, PublishOutcome.REFUSED]
     simulation = PulseSimulation(ScriptedPublisher(*script))
     simulation.put_clusters(3)
 
@@ -530,7 +530,7 @@ async def test_readiness_shows_why_an_event_failed() -> None:
 
 @simulated
 async def test_a_broker_error_ends_a_rate_limited_cycle() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(then=Outcome.UNROUTABLE), max_events_per_second=100.0)
+    simulation = PulseSimulation(ScriptedPublisher(then=PublishOutcome.UNROUTABLE), max_events_per_second=100.0)
     simulation.put_clusters(500)
 
     await simulation.pulse.cycle(simulation.stopping)
@@ -579,12 +579,12 @@ async def test_a_request_without_a_report_costs_one_event_per_max_age() -> None:
 
 @simulated
 async def test_a_request_stays_open_until_the_broker_confirms() -> None:
-    simulation = PulseSimulation(ScriptedPublisher(then=Outcome.UNCONFIRMED))
+    simulation = PulseSimulation(ScriptedPublisher(then=PublishOutcome.UNCONFIRMED))
     simulation.put_ready("calm")
     simulation.fleet.request_pulse("calm", at=START + SECOND)
 
     async with simulation.running(2 * MINUTE, after=MINUTE):
-        simulation.publisher.then = Outcome.CONFIRMED
+        simulation.publisher.then = PublishOutcome.CONFIRMED
 
     assert sum(report.published for report in simulation.recorder.cycles) == 1
 

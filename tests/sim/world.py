@@ -24,14 +24,14 @@ from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import CommitListener, MemoryFleetStore
 from sentinel.testing.loop import SimulatedClock
 from sentinel.web.audit import Auditor
-from tests.sim.adapter_process import AdapterProcess
+from tests.sim.adapter_process import SimulatedAdapter
 from tests.sim.adapters import ADAPTERS, CLUSTERS, NODEPOOLS, AdapterBackend
 from tests.sim.faults import FaultRates, randomness
 from tests.sim.fleet_checker import FleetChecker
 from tests.sim.message_checker import MessageLog
-from tests.sim.network import ApiProcess, Network
-from tests.sim.process import Process, SkewedClock
-from tests.sim.pulse_process import BrokerLink, PulseProcess
+from tests.sim.network import Network, SimulatedApi
+from tests.sim.process import SimulatedProcess, SkewedClock
+from tests.sim.pulse_process import BrokerLink, SimulatedPulse
 from tests.sim.trace import Trace
 from tests.sim.users import Users
 
@@ -66,7 +66,7 @@ class World:
         self.database = MemoryDatabase(faults=faults.database_fault)
         self.store = planted.make_store(self.database, self.fleet_checker.committed)
         self._bytes = randomness(seed, "ids").randbytes
-        self.api = ApiProcess(trace, randomness(seed, "api"), self._serve)
+        self.api = SimulatedApi(trace, randomness(seed, "api"), self._serve)
         self.messages = MessageLog()
         self.broker = MemoryBroker(now=self.clock.now, retry=_RETRY, log=trace.log("broker"))
         self.users = Users(
@@ -82,7 +82,7 @@ class World:
             for backend in self.backends
             for n in range(1, self.random.choice((1, 1, 2)) + 1)
         ]
-        self.processes: list[Process] = [*self.pulses, *self.adapters]
+        self.processes: list[SimulatedProcess] = [*self.pulses, *self.adapters]
 
     async def open(self) -> None:
         """Open everything, and start the API only."""
@@ -146,10 +146,10 @@ class World:
         )
         return service, maintenance
 
-    def _pulse(self, name: str, planted: PlantedFault) -> PulseProcess:
+    def _pulse(self, name: str, planted: PlantedFault) -> SimulatedPulse:
         random = randomness(self.trace.seed, name)
         not_ready = timedelta(seconds=self.random.choice((5, 10)))
-        return PulseProcess(
+        return SimulatedPulse(
             name,
             self.trace,
             network=Network(name, self.trace, self.api, self.faults),
@@ -167,8 +167,8 @@ class World:
             random=random,
         )
 
-    def _adapter(self, name: str, backend: AdapterBackend, planted: PlantedFault) -> AdapterProcess:
-        return AdapterProcess(
+    def _adapter(self, name: str, backend: AdapterBackend, planted: PlantedFault) -> SimulatedAdapter:
+        return SimulatedAdapter(
             name,
             self.trace,
             backend=backend,

@@ -19,7 +19,7 @@ from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
-from sentinel.ports.publisher import Outcome as PublishOutcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
@@ -59,7 +59,7 @@ class ScriptedTask:
         return self._outcome
 
 
-class Recorder:
+class AdapterRecorder:
     """An observer that records what it is told."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class AdapterHarness:
         self.api: FakeAdapterApi = FakeAdapterApi(clock=self.clock) if peer is None else peer.api
         self.broker: MemoryBroker = MemoryBroker(now=self.clock.now, retry=_RETRY) if peer is None else peer.broker
         self.http = FakeHttp()
-        self.seen = Recorder()
+        self.seen = AdapterRecorder()
         self.stopping = Stopping()
         self._subscriber = around(self.broker.subscribe(adapter.name, max_in_flight=max_in_flight))
         self.service = AdapterService(

@@ -13,7 +13,7 @@ from sentinel.core.pulse.message import Composer, MessageData
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetPage, FleetReader
-from sentinel.ports.publisher import Outcome, Publisher
+from sentinel.ports.publisher import Publisher, PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.tracing import NO_TRACING, Tracer
@@ -23,7 +23,7 @@ SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 
 
-class Recorder:
+class PulseRecorder:
     """A `PulseObserver` that records all reports."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Recorder:
             pending.paced.resource.id
             for batch in self.batches
             for pending, outcome in zip(batch.pending, batch.outcomes, strict=True)
-            if outcome is Outcome.CONFIRMED
+            if outcome is PublishOutcome.CONFIRMED
         ]
 
 
@@ -72,7 +72,7 @@ class PulseOptions(TypedDict, total=False):
     fleet: Required[FleetReader]
     publisher: Required[Publisher]
     clock: Required[Clock]
-    observer: Required[Recorder]
+    observer: Required[PulseRecorder]
     max_events_per_second: float | None
 
 

@@ -100,13 +100,13 @@ async def test_a_caller_that_reads_outside_the_transaction_loses_updates() -> No
     store = await open_store()
     await store.transact(inserting(stored("cls-1", document=b"0")))
 
-    async def increment_carelessly() -> None:
+    async def increment_without_lock() -> None:
         before = await store.get("cls-1")
         assert before is not None
         document = b"%d" % (int(before.document) + 1)
         await store.transact(updating(msgspec.structs.replace(before, document=document)))
 
-    await asyncio.gather(increment_carelessly(), increment_carelessly())
+    await asyncio.gather(increment_without_lock(), increment_without_lock())
 
     after = await store.get("cls-1")
     assert after is not None

@@ -33,7 +33,7 @@ TIMEOUT = 10
 """In seconds; only a failing test waits this long."""
 
 
-class Recorder:
+class RequestRecorder:
     """An observer that keeps all records."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ class FakeConnection:
         self.calls.append("abort")
 
 
-class Listener:
+class StreamClient:
     """A client that sends one request and receives a stream."""
 
     def __init__(self, app: App, path: str = "/things", *, method: str = "GET", reads: int | None = None) -> None:

@@ -57,8 +57,8 @@ def test_the_cursor_of_another_query_is_rejected() -> None:
 
 
 def encode_forged(content: bytes) -> str:
-    genuine = base64.urlsafe_b64decode(lists.encode_cursor(POSITION, query=QUERY) + "==")
-    return base64.urlsafe_b64encode(genuine[:8] + content).decode().rstrip("=")
+    valid = base64.urlsafe_b64decode(lists.encode_cursor(POSITION, query=QUERY) + "==")
+    return base64.urlsafe_b64encode(valid[:8] + content).decode().rstrip("=")
 
 
 @pytest.mark.parametrize(

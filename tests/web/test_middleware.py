@@ -25,7 +25,7 @@ from tests.web.asgi_client import (
     PERMISSIONS,
     TIMEOUT,
     BlockingHandler,
-    Recorder,
+    RequestRecorder,
     call,
     make_app,
     raising,
@@ -74,7 +74,7 @@ async def test_a_response_may_set_its_own_security_headers() -> None:
 
 
 async def test_a_record_has_the_route_and_not_the_path() -> None:
-    recorder = Recorder()
+    recorder = RequestRecorder()
     app = make_app(route(OK, path="/things/{id}"), observers=[recorder])
 
     await call(app, "GET", "/things/secret-name", headers={"X-Request-Id": "r1"})
@@ -103,7 +103,7 @@ def test_a_client_has_one_address_on_any_listener(peer: str, address: str) -> No
     [("GET", "/nowhere", ("GET", "other", 404)), ("BREW", "/things", ("other", "other", 405))],
 )
 async def test_a_request_without_a_route_is_other(method: str, path: str, seen: tuple[str, str, int]) -> None:
-    recorder = Recorder()
+    recorder = RequestRecorder()
 
     await call(make_app(route(OK), observers=[recorder]), method, path)
 
@@ -115,7 +115,7 @@ async def test_a_request_without_a_route_is_other(method: str, path: str, seen: 
     ("make", "status"), [(lambda: problem.conflict("taken"), 409), (lambda: RuntimeError("oh"), 500)]
 )
 async def test_problems_and_errors_are_recorded_under_their_route(make: type[Exception], status: int) -> None:
-    recorder = Recorder()
+    recorder = RequestRecorder()
 
     await call(make_app(route(raising(make)), observers=[recorder]), "GET", "/things")
 
@@ -124,7 +124,7 @@ async def test_problems_and_errors_are_recorded_under_their_route(make: type[Exc
 
 
 async def test_a_disconnected_client_is_recorded_as_499() -> None:
-    recorder = Recorder()
+    recorder = RequestRecorder()
 
     async def disconnected(request: Request) -> Response:
         from sentinel.web.asgi import ClientDisconnected
@@ -173,7 +173,7 @@ async def test_the_access_log_contains_no_secrets(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_forbidden_caller_is_recorded() -> None:
-    recorder = Recorder()
+    recorder = RequestRecorder()
     app = make_app(
         route(OK, action=FORCE_DELETE),
         guard=Guard(identities=[OneToken()], permissions=PERMISSIONS),

@@ -240,7 +240,7 @@ async def test_stopping_finishes_requests_in_progress() -> None:
     async with serving(make_app(route(handler))) as server, client_of(server) as client:
         async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
             running = tasks.create_task(server.run(stopping))
-            asking = tasks.create_task(client.get("/things"))
+            response = tasks.create_task(client.get("/things"))
             await handler.has_started.wait()
             stopping.request()
             while True:  # until the socket is closed, or the timeout expires
@@ -253,7 +253,7 @@ async def test_stopping_finishes_requests_in_progress() -> None:
             assert not running.done()
             handler.may_end.set()
 
-        assert await asking.result().json() == "done"
+        assert await response.result().json() == "done"
 
 
 async def test_closing_twice_or_before_opening_is_harmless() -> None:

@@ -13,8 +13,8 @@ from sentinel.testing.loop import simulated
 from sentinel.web import problem
 from sentinel.web.routing import Request, Response, Stream
 from sentinel.web.streams import SEND_TIMEOUT
-from tests.web.asgi_client import Recorder, call, make_app, returning, route
-from tests.web.stream_client import Feed, Listener
+from tests.web.asgi_client import RequestRecorder, call, make_app, returning, route
+from tests.web.stream_client import Feed, StreamClient
 
 HOUR = timedelta(hours=1)
 
@@ -48,7 +48,7 @@ async def test_a_stream_sends_headers_and_each_chunk_at_once() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain", status=203, headers={"X-Feed": "1"})
 
-    listener = Listener(make_app(route(handler)))
+    listener = StreamClient(make_app(route(handler)))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
         await listener.wait_for_headers()
@@ -73,7 +73,7 @@ async def test_a_stream_outlives_the_request_timeout() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(make_app(route(handler), request_timeout=timedelta(seconds=1)))
+    listener = StreamClient(make_app(route(handler), request_timeout=timedelta(seconds=1)))
 
     await listener.listen()
 
@@ -98,7 +98,7 @@ async def test_a_stream_whose_headers_time_out_is_closed() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content, content_type="text/plain")
 
-    listener = Listener(make_app(route(handler), request_timeout=timedelta(seconds=1)), reads=-1)
+    listener = StreamClient(make_app(route(handler), request_timeout=timedelta(seconds=1)), reads=-1)
 
     await listener.listen()
 
@@ -110,7 +110,7 @@ async def test_a_stream_whose_headers_time_out_is_closed() -> None:
 async def test_a_stream_is_not_a_concurrent_request() -> None:
     feed = Feed(b"one")
     app = make_app(route(feed), route(returning(Response(body=b"{}")), path="/other"), max_concurrent_requests=1)
-    listener = Listener(app)
+    listener = StreamClient(app)
     async with listener.listening(chunks=1):
         response = await call(app, "GET", "/other")
         listener.disconnect()
@@ -126,7 +126,7 @@ async def test_one_stream_too_many_is_a_503_and_closed() -> None:
         return Stream(content=rejected, content_type="text/plain")
 
     app = make_app(route(feed), route(second, path="/second"), max_streams=1)
-    listener = Listener(app)
+    listener = StreamClient(app)
     async with listener.listening(chunks=1):
         response = await call(app, "GET", "/second")
         listener.disconnect()
@@ -141,15 +141,15 @@ async def test_an_ended_stream_makes_room_for_another() -> None:
     app = make_app(route(Feed(b"one", is_endless=False)), max_streams=1)
 
     for _ in range(3):
-        listener = Listener(app)
+        listener = StreamClient(app)
         await listener.listen()
         assert (listener.status, listener.chunks) == (200, [b"one"])
 
 
 @simulated
 async def test_a_disconnect_ends_the_stream() -> None:
-    feed, recorder = Feed(b"one"), Recorder()
-    listener = Listener(make_app(route(feed), observers=[recorder]))
+    feed, recorder = Feed(b"one"), RequestRecorder()
+    listener = StreamClient(make_app(route(feed), observers=[recorder]))
     async with listener.listening(chunks=1):
         assert (recorder.started, recorder.records) == (1, [])
         listener.disconnect()
@@ -162,7 +162,7 @@ async def test_a_disconnect_ends_the_stream() -> None:
 @simulated
 async def test_a_disconnect_of_a_stalled_client_ends_the_stream() -> None:
     feed = Feed(b"one", b"two")
-    listener = Listener(make_app(route(feed)), reads=1)
+    listener = StreamClient(make_app(route(feed)), reads=1)
     async with listener.listening(chunks=1):
         listener.disconnect()
 
@@ -183,7 +183,7 @@ async def test_a_stream_that_never_waits_does_not_block_others() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(make_app(route(handler)))
+    listener = StreamClient(make_app(route(handler)))
     async with listener.listening(chunks=3):
         listener.disconnect()
 
@@ -193,7 +193,7 @@ async def test_a_stream_that_never_waits_does_not_block_others() -> None:
 @simulated
 async def test_a_stopping_server_completes_its_streams() -> None:
     feed = Feed(b"one")
-    listener = Listener(make_app(route(feed)))
+    listener = StreamClient(make_app(route(feed)))
     async with listener.listening(chunks=1):
         listener.connection.stopping.request()
 
@@ -205,7 +205,7 @@ async def test_a_stopping_server_completes_its_streams() -> None:
 @simulated
 async def test_a_stream_requested_during_a_stop_ends_at_once() -> None:
     feed = Feed(b"one")
-    listener = Listener(make_app(route(feed)))
+    listener = StreamClient(make_app(route(feed)))
     listener.connection.stopping.request()
 
     await listener.listen()
@@ -217,7 +217,7 @@ async def test_a_stream_requested_during_a_stop_ends_at_once() -> None:
 @simulated
 async def test_a_client_that_reads_nothing_does_not_delay_a_stop() -> None:
     feed = Feed(b"one", b"two")
-    listener = Listener(make_app(route(feed)), reads=1)
+    listener = StreamClient(make_app(route(feed)), reads=1)
     now = asyncio.get_running_loop().time
     async with asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(listener.listen())
@@ -234,7 +234,7 @@ async def test_a_client_that_reads_nothing_does_not_delay_a_stop() -> None:
 @simulated
 async def test_the_next_chunk_is_requested_after_the_last_is_sent() -> None:
     feed = Feed(b"one", b"two", b"three")
-    listener = Listener(make_app(route(feed)), reads=1)
+    listener = StreamClient(make_app(route(feed)), reads=1)
     async with listener.listening(chunks=1):
         await asyncio.sleep(SEND_TIMEOUT.total_seconds() / 2)
         asked = feed.requested_chunks
@@ -249,7 +249,7 @@ async def test_the_next_chunk_is_requested_after_the_last_is_sent() -> None:
 @simulated
 async def test_a_stalled_client_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     feed = Feed(b"one", b"two")
-    listener = Listener(make_app(route(feed)), reads=1)
+    listener = StreamClient(make_app(route(feed)), reads=1)
     now = asyncio.get_running_loop().time
     start = now()
 
@@ -274,7 +274,7 @@ async def test_a_failing_iterator_truncates_the_response(
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(make_app(route(handler)))
+    listener = StreamClient(make_app(route(handler)))
     with caplog.at_level(logging.WARNING):
         await listener.listen()
 
@@ -290,7 +290,7 @@ async def test_a_failing_iterator_truncates_the_response(
 async def test_a_failing_clean_up_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    recorder = Recorder()
+    recorder = RequestRecorder()
 
     async def content() -> AsyncIterator[bytes]:
         try:
@@ -302,7 +302,7 @@ async def test_a_failing_clean_up_is_logged(
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(make_app(route(handler), observers=[recorder]), reads=1)
+    listener = StreamClient(make_app(route(handler), observers=[recorder]), reads=1)
     with caplog.at_level(logging.WARNING):
         async with listener.listening(chunks=1):
             listener.disconnect()
@@ -313,8 +313,8 @@ async def test_a_failing_clean_up_is_logged(
 
 @simulated
 async def test_a_cancelled_stream_is_closed() -> None:
-    feed, recorder = Feed(b"one"), Recorder()
-    listener = Listener(make_app(route(feed), observers=[recorder]))
+    feed, recorder = Feed(b"one"), RequestRecorder()
+    listener = StreamClient(make_app(route(feed), observers=[recorder]))
     task = asyncio.create_task(listener.listen())
     await listener.wait_for_chunks(1)
 
@@ -333,7 +333,7 @@ async def test_head_sends_the_headers_of_a_stream_and_closes_it() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content, content_type="text/event-stream")
 
-    listener = Listener(make_app(route(handler), max_streams=1), method="HEAD")
+    listener = StreamClient(make_app(route(handler), max_streams=1), method="HEAD")
 
     await listener.listen()
 
@@ -368,7 +368,7 @@ async def test_an_iterator_without_aclose_is_accepted() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=Plain(), content_type="text/plain")
 
-    listener = Listener(make_app(route(handler)))
+    listener = StreamClient(make_app(route(handler)))
 
     await listener.listen()
 

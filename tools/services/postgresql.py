@@ -14,7 +14,7 @@ from pathlib import Path
 from tools.services import debian
 from tools.services.server import (
     LOOPBACK,
-    Server,
+    ServerProcess,
     ServiceError,
     environment_variable,
     free_port,
@@ -25,7 +25,7 @@ from tools.services.server import (
 POSTGRESQL_URL_VARIABLE = "SENTINEL_TEST_POSTGRESQL_URL"
 
 
-class PostgreSQLServer(Server):
+class PostgreSQLServer(ServerProcess):
     """A private server: loopback only, durable as in production because tests kill it.
 
     PostgreSQL refuses to run as root, so under root it runs as the user postgres.

@@ -13,7 +13,7 @@ from tools.services.server import (
     LOOPBACK,
     PING_TIMEOUT,
     NotListening,
-    Server,
+    ServerProcess,
     ServiceError,
     ServiceMissing,
     environment_variable,
@@ -46,7 +46,7 @@ def ping(host: str) -> None:
             raise ServiceError(f"expected a Pub/Sub server, got {error}") from error
 
 
-class PubSubEmulator(Server):
+class PubSubEmulator(ServerProcess):
     """The emulator: loopback only, everything in memory, so every start begins empty.
 
     It is run by Java directly. gcloud would add seconds and one more process.

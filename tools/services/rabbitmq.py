@@ -24,7 +24,7 @@ from tools.services.server import (
     LOOPBACK,
     PING_TIMEOUT,
     NotListening,
-    Server,
+    ServerProcess,
     ServiceError,
     free_port,
     kill_session,
@@ -82,7 +82,7 @@ class TlsFiles:
     port: int
 
 
-class RabbitMQNode(Server):
+class RabbitMQNode(ServerProcess):
     """A private node: loopback only, without plugins.
 
     It runs its own port mapper (epmd) on a free port, so it shares nothing with other nodes on the machine.

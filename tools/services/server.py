@@ -93,7 +93,7 @@ def _first_outgoing_port() -> int:
     return first if first > _MIN_PORT + 1000 else 65536
 
 
-class Server(ABC):
+class ServerProcess(ABC):
     """Runs one server process while its context is entered. Everything it writes is inside `directory`.
 
     It can be stopped or killed and started again on the same data.

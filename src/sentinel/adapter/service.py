@@ -157,13 +157,13 @@ class AdapterService:
 
     async def _process(
         self, stopping: Stopping, resource_id: str, events: Sequence[QueuedEvent]
-    ) -> workqueue.Result:
+    ) -> workqueue.RunResult:
         """Reconcile the resource, and nack its events if that fails.
 
         Never returns `Again` and never raises: the broker redelivers nacked events after its own backoff, to this
         process or to another.
         """
-        result: workqueue.Result = workqueue.Done()
+        result: workqueue.RunResult = workqueue.Completed()
         try:
             await self._reconcile(events, stopping)
         except RetriesExhausted as error:

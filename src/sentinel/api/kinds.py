@@ -66,7 +66,7 @@ class _Adapters(msgspec.Struct, frozen=True):
         return tuple(values)
 
 
-class _KindList(StructList, frozen=True):
+class _KindsField(StructList, frozen=True):
     """The list of kinds. Also checks them against each other."""
 
     def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
@@ -111,7 +111,7 @@ class KindsFile(msgspec.Struct, frozen=True):
 
     kinds: Annotated[
         tuple[KindRules, ...],
-        _KindList(
+        _KindsField(
             item=section(
                 KindRules,
                 plural=field_types.text("a plural that is one segment of a URL, such as clusters", _SEGMENT),

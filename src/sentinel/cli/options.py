@@ -98,7 +98,7 @@ def database_url_option(command: F) -> F:
     )(command)
 
 
-def server_options(*, listen: str, database: str) -> Callable[[F], F]:
+def service_options(*, listen: str, database: str) -> Callable[[F], F]:
     """`--config`, `--listen` and `--database-url`, as parameters of these names. The help names the defaults."""
 
     def decorate(command: F) -> F:

@@ -21,7 +21,7 @@ from sentinel.core import events
 from sentinel.drivers import event_messages
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery, Notifier
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.publisher import Outcome, Receipt
+from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import Log, get_logger
@@ -128,9 +128,9 @@ class MemoryPublisher:
 
     async def publish(self, events: Sequence[events.Event], *, deadline: timedelta) -> Receipt:
         if not self._is_open:
-            return Receipt([Outcome.UNCONFIRMED] * len(events), [], _NOT_OPEN)
+            return Receipt([PublishOutcome.UNCONFIRMED] * len(events), [], _NOT_OPEN)
         loop = asyncio.get_running_loop()
-        outcomes: list[Outcome] = []
+        outcomes: list[PublishOutcome] = []
         seconds: list[float] = []
         error = ""
         try:
@@ -138,15 +138,15 @@ class MemoryPublisher:
                 for event in events:
                     start = loop.time()
                     if await self._broker.publish(_message(event, self._mode)):
-                        outcomes.append(Outcome.CONFIRMED)
+                        outcomes.append(PublishOutcome.CONFIRMED)
                     else:
-                        outcomes.append(Outcome.UNROUTABLE)
+                        outcomes.append(PublishOutcome.UNROUTABLE)
                         error = error or "the memory broker has no subscription"
                     seconds.append(loop.time() - start)
         except TimeoutError:
             full = ", ".join(self._broker.full_subscriptions())
             error = error or f"no room within {deadline.total_seconds():g}s in subscription {full}"
-            outcomes.extend([Outcome.REFUSED] * (len(events) - len(outcomes)))
+            outcomes.extend([PublishOutcome.REFUSED] * (len(events) - len(outcomes)))
         return Receipt(outcomes, seconds, error)
 
     def unavailable_reason(self) -> str | None:

@@ -23,7 +23,7 @@ from typing import Protocol
 import msgspec
 
 from sentinel.core import events
-from sentinel.ports.publisher import Outcome, Receipt
+from sentinel.ports.publisher import PublishOutcome, Receipt
 
 _NOT_OPEN = "the publisher is not open"
 
@@ -81,7 +81,7 @@ class StdoutPublisher:
             return _unconfirmed(len(events), self._unavailable_reason)
         if result.error:
             return _unconfirmed(len(events), result.error)
-        return Receipt([Outcome.CONFIRMED] * len(events), [loop.time() - start] * len(events))
+        return Receipt([PublishOutcome.CONFIRMED] * len(events), [loop.time() - start] * len(events))
 
     def unavailable_reason(self) -> str | None:
         return self._unavailable_reason if self._is_open else _NOT_OPEN
@@ -145,4 +145,4 @@ def _line(event: events.Event) -> bytes:
 
 
 def _unconfirmed(count: int, error: str) -> Receipt:
-    return Receipt([Outcome.UNCONFIRMED] * count, [], error)
+    return Receipt([PublishOutcome.UNCONFIRMED] * count, [], error)

@@ -25,7 +25,7 @@ class Connectivity(msgspec.Struct, frozen=True):
 class Receipt(msgspec.Struct, frozen=True):
     """The outcomes of a batch."""
 
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[PublishOutcome]
     """Aligned with the events."""
     seconds: Sequence[float]
     """From handing an event to the connection to its response, for each event that got one."""
@@ -33,7 +33,7 @@ class Receipt(msgspec.Struct, frozen=True):
     """Why the first unconfirmed event failed; contains no secrets."""
 
 
-class Outcome(StrEnum):
+class PublishOutcome(StrEnum):
     """The result of publishing one event."""
 
     CONFIRMED = "confirmed"

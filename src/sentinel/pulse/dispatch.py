@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from sentinel.core.pulse.pacing import Pacer
-from sentinel.ports.publisher import Outcome, Publisher
+from sentinel.ports.publisher import Publisher, PublishOutcome
 from sentinel.pulse.report import PendingEvent, PublishedBatch, PulseObserver
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 
 _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
-_PACED = frozenset({Outcome.CONFIRMED, Outcome.UNSENDABLE})
+_PACED = frozenset({PublishOutcome.CONFIRMED, PublishOutcome.UNSENDABLE})
 """Outcomes after which sending the same event again soon is pointless."""
 
 
@@ -77,7 +77,7 @@ class Dispatch:
         self.deferred += count
 
     async def _publish(self, batch: Sequence[PendingEvent]) -> None:
-        outcomes = [Outcome.UNCONFIRMED] * len(batch)
+        outcomes = [PublishOutcome.UNCONFIRMED] * len(batch)
         seconds: list[float] = []
         unconfirmed = list(range(len(batch)))
         error = ""
@@ -89,7 +89,7 @@ class Dispatch:
             seconds.extend(receipt.seconds)
             for n, outcome in zip(unconfirmed, receipt.outcomes, strict=True):
                 outcomes[n] = outcome
-            unconfirmed = [n for n in unconfirmed if outcomes[n] is Outcome.UNCONFIRMED]
+            unconfirmed = [n for n in unconfirmed if outcomes[n] is PublishOutcome.UNCONFIRMED]
             # The last error counts; a retry without one does not erase it.
             error = receipt.error or error
             if not unconfirmed or not await self._wait_to_retry(attempt, timedelta(seconds=now() - started)):
@@ -106,14 +106,20 @@ class Dispatch:
         return not await self._stopping.interrupts(asyncio.sleep(delay.total_seconds()))
 
     def _record_outcomes(
-        self, batch: Sequence[PendingEvent], outcomes: Sequence[Outcome], seconds: Sequence[float], error: str
+        self,
+        batch: Sequence[PendingEvent],
+        outcomes: Sequence[PublishOutcome],
+        seconds: Sequence[float],
+        error: str,
     ) -> None:
         now = self._now()
         for pending, outcome in zip(batch, outcomes, strict=True):
             if outcome in _PACED:
                 self._pacer.record_published(pending.paced.resource, pending.paced.decision, now)
-        confirmed, unroutable = outcomes.count(Outcome.CONFIRMED), outcomes.count(Outcome.UNROUTABLE)
-        unsendable, unconfirmed = outcomes.count(Outcome.UNSENDABLE), outcomes.count(Outcome.UNCONFIRMED)
+        confirmed = outcomes.count(PublishOutcome.CONFIRMED)
+        unroutable = outcomes.count(PublishOutcome.UNROUTABLE)
+        unsendable = outcomes.count(PublishOutcome.UNSENDABLE)
+        unconfirmed = outcomes.count(PublishOutcome.UNCONFIRMED)
         refused = len(outcomes) - confirmed - unroutable - unsendable - unconfirmed
         self.published += confirmed
         self.unroutable += unroutable

@@ -21,7 +21,7 @@ from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetReader
-from sentinel.ports.publisher import Outcome, Receipt
+from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
@@ -153,7 +153,7 @@ class NullPublisher:
     async def open(self) -> None: ...
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
-        return Receipt([Outcome.CONFIRMED] * len(events), ())
+        return Receipt([PublishOutcome.CONFIRMED] * len(events), ())
 
     def unavailable_reason(self) -> str | None:
         return None

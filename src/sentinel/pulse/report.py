@@ -14,7 +14,7 @@ import msgspec
 from sentinel.core.events import Event
 from sentinel.core.pulse.observation import FetchedResource
 from sentinel.core.pulse.pacing import PacedDecision
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.runtime.log import Log
 
 
@@ -44,7 +44,7 @@ class PublishedBatch(msgspec.Struct, frozen=True):
     """A batch with its final outcomes, after all retries; aligned."""
 
     pending: Sequence[PendingEvent]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[PublishOutcome]
     seconds: Sequence[float]
     error: str
 

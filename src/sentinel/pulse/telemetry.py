@@ -21,7 +21,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
 from sentinel.runtime.log import Log
 
@@ -189,7 +189,7 @@ class PulseTelemetry:
         self._warn_about_fields(batch.pending)
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource, decision = pending.paced.resource, pending.paced.decision
-            if outcome is Outcome.CONFIRMED:
+            if outcome is PublishOutcome.CONFIRMED:
                 self._log.info(
                     "event.published",
                     resource_id=resource.id,
@@ -204,7 +204,7 @@ class PulseTelemetry:
             first = next(
                 pending
                 for pending, outcome in zip(batch.pending, batch.outcomes, strict=True)
-                if outcome is not Outcome.CONFIRMED
+                if outcome is not PublishOutcome.CONFIRMED
             )
             self._log.error(
                 "event.failed",
@@ -249,14 +249,16 @@ class PulseTelemetry:
         """Log an unexpected error with its traceback."""
         self._log.exception("cycle.crashed", error=error)
 
-    def _count(self, outcomes: Iterable[Outcome]) -> int:
+    def _count(self, outcomes: Iterable[PublishOutcome]) -> int:
         """Count outcomes and return how many events were not confirmed."""
         tally = Tally(outcomes)
-        errors = tally[Outcome.REFUSED] + tally[Outcome.UNCONFIRMED] + tally[Outcome.UNSENDABLE]
-        self._series.published.inc(tally[Outcome.CONFIRMED])
-        self._series.unroutable.inc(tally[Outcome.UNROUTABLE])
+        errors = (
+            tally[PublishOutcome.REFUSED] + tally[PublishOutcome.UNCONFIRMED] + tally[PublishOutcome.UNSENDABLE]
+        )
+        self._series.published.inc(tally[PublishOutcome.CONFIRMED])
+        self._series.unroutable.inc(tally[PublishOutcome.UNROUTABLE])
         self._broker_errors.inc(errors)
-        return errors + tally[Outcome.UNROUTABLE]
+        return errors + tally[PublishOutcome.UNROUTABLE]
 
     def _warn_about_fields(self, batch: Iterable[PendingEvent]) -> None:
         for pending in batch:

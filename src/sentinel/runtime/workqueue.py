@@ -6,7 +6,7 @@ model is client-go's workqueue with controller-runtime's reconcile loop.
 * A key is in the queue once, however often it is added. One run covers everything added before it started.
 * One worker per key. Adds during a run cause exactly one more run, because the run may have read the state before
   the change.
-* A run returns `Done`, `Again` after a delay, or `Never`. A run that raises is repeated with backoff.
+* A run returns `Completed`, `Again` after a delay, or `Never`. A run that raises is repeated with backoff.
 * If a key has several times to run, the earliest wins. So `add` ends every delay, including backoff.
 
 Keys may carry items, such as the deliveries to acknowledge or the reasons to log. Each item is passed to exactly
@@ -45,7 +45,7 @@ _MAX_DELAY = timedelta(days=365)
 """A server may ask for a longer delay than `datetime` can represent."""
 
 
-class Done(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True):
     """The key has nothing to do until it is added again."""
 
 
@@ -70,11 +70,11 @@ class Crashed(msgspec.Struct, frozen=True):
     retry_in: timedelta
 
 
-Result: TypeAlias = Done | Again | Never
-"""What a run returns."""
-RunOutcome: TypeAlias = Result | Crashed
-"""How a run ended, for the observer."""
-Process: TypeAlias = Callable[[K, Sequence[T]], Awaitable[Result]]
+RunResult: TypeAlias = Completed | Again | Never
+"""The result of a run."""
+RunOutcome: TypeAlias = RunResult | Crashed
+"""The outcome of a run, which the observer gets."""
+Process: TypeAlias = Callable[[K, Sequence[T]], Awaitable[RunResult]]
 """Processes a key and the items that were added since its last run started."""
 
 
@@ -178,7 +178,7 @@ class WorkQueue(Generic[K, T]):
             if key in self._waiting and key not in self._delays:
                 self._make_ready(key)
         match outcome:
-            case Done() | Never():
+            case Completed() | Never():
                 self._failures.pop(key, None)
             case Again(after=delay):
                 self._failures.pop(key, None)

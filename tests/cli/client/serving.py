@@ -16,13 +16,13 @@ from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
 from sentinel.web.asgi import Message, Receive, Scope, Send
 from sentinel.web.server import Server
-from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.api_client import ApiClient
 
 UNSET_VARIABLES = ("SENTINEL_SERVER", "SENTINEL_TOKEN", "NO_COLOR", "COLUMNS")
 """Variables of the developer's shell that would change the results."""
 
 
-class ServedFleet(FleetClient):
+class ServedFleet(ApiClient):
     """A fleet API that records the requests of its clients."""
 
     def __init__(

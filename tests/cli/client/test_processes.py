@@ -110,14 +110,14 @@ async def test_on_a_terminal_apply_asks_for_confirmation(fleet: ServedFleet, tmp
     refused = await refusing.run(("[y/N]", "n\n"))
     agreeing = Terminal("apply", "-f", str(file), server=fleet.url)
     agreed = await agreeing.run(("[y/N]", "y\n"))
-    unasked = Terminal("apply", "-f", str(file), "--yes", server=fleet.url)
-    again = await unasked.run()
+    with_yes = Terminal("apply", "-f", str(file), "--yes", server=fleet.url)
+    again = await with_yes.run()
 
     assert (refused, agreed, again) == (1, 0, 0)
     assert "nothing was changed" in refusing.text
     assert "\x1b[32m+  a: 1\x1b[0m" in agreeing.text
     assert "created clusters/" in agreeing.text
-    assert "unchanged" in unasked.text
+    assert "unchanged" in with_yes.text
     assert sum(each.startswith("POST") for each in fleet.requests) == 1
 
 

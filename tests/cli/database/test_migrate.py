@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.database.migrate import migrate
 from sentinel.drivers.sql.history import HISTORY
-from tests.support.databases.empty import BOTH, empty_database
+from tests.support.databases.empty import DatabaseKind, empty_database
 from tools.services.server import LOOPBACK, free_port
 
 
@@ -21,9 +21,9 @@ def run(*arguments: str, url: str | None = None) -> Result:
     return CliRunner().invoke(migrate, list(arguments), env={"SENTINEL_DATABASE_URL": url})
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=list(DatabaseKind))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return empty_database(request, tmp_path)
+    return empty_database(request.param, request, tmp_path)
 
 
 def test_the_output_names_both_revisions(url: str) -> None:

@@ -16,7 +16,7 @@ from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, Res
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch, PulseObserver
 from sentinel.testing.adapter import make_resource
 from sentinel.testing.clock import START
@@ -55,14 +55,14 @@ def report_cycle(
     observer: PulseObserver,
     decisions: Sequence[PacedDecision],
     *,
-    outcome: Outcome = Outcome.CONFIRMED,
+    outcome: PublishOutcome = PublishOutcome.CONFIRMED,
     fetch_error: str = "",
     now: datetime = START,
 ) -> None:
     """Report one whole cycle to an observer; every due resource gets the same outcome."""
     verdicts = [decision.verdict for decision in decisions]
     sent = [pending(decision) for decision in decisions if decision.verdict is PacingVerdict.PUBLISH]
-    is_confirmed = outcome is Outcome.CONFIRMED
+    is_confirmed = outcome is PublishOutcome.CONFIRMED
     observer.decided(PageReport(decisions, (), now))
     if sent:
         observer.published(PublishedBatch(sent, [outcome] * len(sent), [], ""))

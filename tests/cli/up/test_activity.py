@@ -18,7 +18,7 @@ from sentinel.cli.up.activity import (
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import PulseObservers
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import START, ManualClock
@@ -58,7 +58,7 @@ def test_each_published_event_is_shown_with_its_reason(
 def test_an_event_that_failed_is_shown_with_its_outcome(
     activities: list[Activity], pulse_observer: PulseActivityObserver
 ) -> None:
-    report_cycle(pulse_observer, [decide_on("c1", generation=2)], outcome=Outcome.UNROUTABLE)
+    report_cycle(pulse_observer, [decide_on("c1", generation=2)], outcome=PublishOutcome.UNROUTABLE)
 
     assert activities[0].level is ActivityLevel.ERROR
     assert activities[0].text.endswith(": unroutable")

@@ -8,7 +8,7 @@ from sentinel.cli.up.activity import Activity, AdapterActivityObserver
 from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, KindState
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.pulse.pacing import PacingVerdict
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import REQUIRED, SECOND, decide_on, evaluation, make_summary, report_cycle
 
@@ -44,7 +44,7 @@ def test_totals_include_all_pulses_and_adapters(state: DashboardState) -> None:
     report_cycle(
         clusters, [decide_on("c1", generation=2), decide_on("c2"), decide_on("c3", generation=2, is_paced=True)]
     )
-    report_cycle(pools, [decide_on("p1", generation=2)], outcome=Outcome.UNCONFIRMED)
+    report_cycle(pools, [decide_on("p1", generation=2)], outcome=PublishOutcome.UNCONFIRMED)
     for _ in range(2):
         dns.evaluated(evaluation(OutcomeKind.DONE))
 

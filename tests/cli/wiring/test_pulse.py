@@ -24,7 +24,7 @@ from sentinel.core.pulse.observation import PLAIN_FIELDS
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Outcome, Publisher
+from sentinel.ports.publisher import Publisher, PublishOutcome
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.pulse.telemetry import PulseMetrics, PulseSeries
 from sentinel.runtime import process
@@ -223,7 +223,7 @@ async def publish_one(broker: BrokerSettings, box: Inbox) -> AbstractIncomingMes
     await publisher.open()
     receipt = await publisher.publish(events, deadline=10 * SECOND)
     await publisher.close()
-    assert list(receipt.outcomes) == [Outcome.CONFIRMED], receipt.error
+    assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED], receipt.error
     (message,) = await box.receive(1)
     return message
 

@@ -15,7 +15,7 @@ import sentinel.cli
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
-from sentinel.runtime.lifecycle.part import Part, Shared
+from sentinel.runtime.lifecycle.part import Part, SharedResource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import LogFormat
@@ -66,7 +66,7 @@ def test_a_service_is_described_run_and_ended(capfd: pytest.CaptureFixture[str])
 
 def test_probes_and_metrics_listen_before_anything_is_shared(capfd: pytest.CaptureFixture[str]) -> None:
     def assemble(context: ServiceContext) -> Assembly:
-        own = Shared("own", lambda: Listener(LOOPBACK, {"/own": _never}, log=context.log))
+        own = SharedResource("own", lambda: Listener(LOOPBACK, {"/own": _never}, log=context.log))
         return msgspec.structs.replace(one_finite_part(context), shared=[own])
 
     serve(assemble, name="test", component="test", log=JSON, probes=ProbeAddresses(LOOPBACK, LOOPBACK))

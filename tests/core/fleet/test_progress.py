@@ -185,5 +185,5 @@ def test_why_reports_progress_as_due_now() -> None:
     )
 
     assert found.next_pulse == minute(2)
-    *_, outlook = why.sentences(found, now=minute(2), duration=str)
-    assert outlook == "next pulse due now, and every 0:00:10 until it is answered: adapter progressed"
+    *_, next_pulse = why.sentences(found, now=minute(2), duration=str)
+    assert next_pulse == "next pulse due now, and every 0:00:10 until it is answered: adapter progressed"

@@ -146,10 +146,12 @@ class TestReading:
     @given(st.lists(st.text(min_size=1, max_size=5)), st.booleans())
     def test_a_malformed_neighbour_changes_nothing(self, given_ids: list[str], is_bare: bool) -> None:
         alone: Any = items(*given_ids)
-        accompanied: Any = [*alone, "not a resource"]
+        with_malformed: Any = [*alone, "not a resource"]
 
         expected = decode_page(msgspec.json.encode(alone if is_bare else {"items": alone, "total": 1}))
-        response = decode_page(msgspec.json.encode(accompanied if is_bare else {"items": accompanied, "total": 1}))
+        response = decode_page(
+            msgspec.json.encode(with_malformed if is_bare else {"items": with_malformed, "total": 1})
+        )
 
         assert response.shape is expected.shape
         assert [each.observation for each in response.resources] == [
@@ -309,12 +311,12 @@ class TestCursorPages:
         second = follow(advance(Position(size=2), page("a", "b", total=5, next="x")))
         short = page("c", total=5, next="y")
 
-        with pytest.raises(ShortPage) as doubt:
+        with pytest.raises(ShortPage) as first_try:
             advance(second, short)
-        believed = advance(second, short, previous_count=doubt.value.count)
+        second_try = advance(second, short, previous_count=first_try.value.count)
 
-        assert ids(believed) == ["c"]
-        assert follow(believed).after == "y"
+        assert ids(second_try) == ["c"]
+        assert follow(second_try).after == "y"
 
     def test_a_last_page_without_deleted_items_is_accepted(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=4, next="x")))
@@ -361,7 +363,7 @@ class TestCursorPages:
             walk(pages, size=1)
 
 
-class Server:
+class ListServer:
     """A list in a stable order, oldest or newest first, that changes between pages."""
 
     def __init__(self, count: int, *, newest_first: bool) -> None:
@@ -398,7 +400,7 @@ sizes = st.integers(1, 6)
 def test_inserts_between_numbered_pages_lose_and_repeat_nothing(
     count: int, size: int, newest_first: bool, inserts: list[int]
 ) -> None:
-    server = Server(count, newest_first=newest_first)
+    server = ListServer(count, newest_first=newest_first)
     stable = set(server.rows)
     position: Position | None = Position(size=size)
     yielded: list[str] = []
@@ -421,7 +423,7 @@ def test_inserts_between_numbered_pages_lose_and_repeat_nothing(
 def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
     count: int, size: int, newest_first: bool, data: st.DataObject
 ) -> None:
-    server = Server(count, newest_first=newest_first)
+    server = ListServer(count, newest_first=newest_first)
     position: Position | None = Position(size=size)
     yielded: list[str] = []
 
@@ -431,7 +433,8 @@ def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
         step = advance(position, server.numbered(position))
         yielded += ids(step)
         position = step.next_position
-        if position is not None and not position.frontier:  # at most one page of deletions between two new pages
+        if position is not None and not position.highest_page:
+            # At most one page of deletions between two new pages.
             for at in data.draw(st.lists(st.integers(0, 99), max_size=size)):
                 server.delete(at)
 
@@ -442,7 +445,7 @@ def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
 
 @given(counts, sizes, st.data())
 def test_changes_between_cursor_pages_lose_and_repeat_nothing(count: int, size: int, data: st.DataObject) -> None:
-    server = Server(count, newest_first=False)
+    server = ListServer(count, newest_first=False)
     stable = set(server.rows)
     position: Position | None = Position(size=size)
     yielded: list[str] = []

@@ -20,9 +20,9 @@ from sentinel.ports.fleet import FetchError
 from tests.drivers.fleet_api.walking import SECOND, SECRET, TWICE, MakeReader, failure, fetch_ids, queries, walk
 from tests.support.fleet.fake_api import (
     FakeResponse,
-    Fault,
+    FleetRequest,
     FleetServer,
-    ReceivedRequest,
+    ResponseFault,
     condition,
     make_resource,
     only,
@@ -33,10 +33,10 @@ US_EAST = equality("region", "us-east")
 PRODUCTION = equality("environment", "production")
 
 
-def removing(server: FleetServer, resource_id: str) -> Callable[[ReceivedRequest], None]:
+def removing(server: FleetServer, resource_id: str) -> Callable[[FleetRequest], None]:
     """A script that removes a resource before the second response."""
 
-    def script(request: ReceivedRequest) -> None:
+    def script(request: FleetRequest) -> None:
         if request.number == 2:
             server.remove(resource_id)
 
@@ -197,7 +197,9 @@ class TestShapes:
     ) -> None:
         server.shape = PageShape.CURSOR
         server.put_many(6)
-        server.script = lambda request: Fault.HALF if request.query.get("after", "").endswith(":4") else None
+        server.script = lambda request: (
+            ResponseFault.HALF if request.query.get("after", "").endswith(":4") else None
+        )
 
         with pytest.raises(FetchError, match="the list ended after 5 items of a total of 6"):
             await walk(make_reader(backoff=TWICE))
@@ -300,7 +302,7 @@ class TestShapes:
     async def test_a_list_that_grows_endlessly_is_an_error(
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
-        def grow(request: ReceivedRequest) -> FakeResponse:
+        def grow(request: FleetRequest) -> FakeResponse:
             items = [{"id": f"{request.page}-{n}"} for n in range(1000)]
             return FakeResponse(body=msgspec.json.encode({"items": items, "total": 1000 * (request.page + 1)}))
 
@@ -349,7 +351,7 @@ class TestShapes:
 
 class TestChangesDuringTheWalk:
     async def test_an_insert_during_the_walk_repeats_nothing(self, make_reader: MakeReader) -> None:
-        def insert(request: ReceivedRequest) -> None:
+        def insert(request: FleetRequest) -> None:
             if request.number == 2:
                 newest_first.put(make_resource("new"))
 
@@ -402,7 +404,7 @@ class TestPrefetch:
 
     async def test_closing_early_cancels_the_request(self, server: FleetServer, make_reader: MakeReader) -> None:
         server.put_many(6)
-        server.script = only(2, Fault.HANG)
+        server.script = only(2, ResponseFault.HANG)
         reader = make_reader(timeout=3600 * SECOND, retry_for=3600 * SECOND)
 
         async with asyncio.timeout(10):
@@ -415,7 +417,7 @@ class TestPrefetch:
     async def test_cancelling_the_consumer_cancels_the_request(
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
-        server.script = only(1, Fault.HANG)
+        server.script = only(1, ResponseFault.HANG)
         consumer = asyncio.create_task(walk(make_reader(timeout=3600 * SECOND, retry_for=3600 * SECOND)))
         await server.requests(1)
 

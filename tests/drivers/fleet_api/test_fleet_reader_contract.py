@@ -12,7 +12,7 @@ from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FleetReader
 from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness
 from tests.drivers.fleet_api.walking import TWICE, build_reader
-from tests.support.fleet.fake_api import FakeResponse, FleetServer, ReceivedRequest, make_resource
+from tests.support.fleet.fake_api import FakeResponse, FleetRequest, FleetServer, make_resource
 
 
 class ServerHarness(FleetHarness):
@@ -45,7 +45,7 @@ class ServerHarness(FleetHarness):
     def fail(self, *, after_pages: int = 0) -> None:
         answered = 0
 
-        def script(request: ReceivedRequest) -> FakeResponse | None:
+        def script(request: FleetRequest) -> FakeResponse | None:
             nonlocal answered
             answered = 1 if request.page == 1 else answered + 1
             return None if answered <= after_pages else FakeResponse(status=503)

@@ -29,7 +29,7 @@ from tests.drivers.fleet_api.walking import (
     fetch_ids,
     walk,
 )
-from tests.support.fleet.fake_api import FakeResponse, Fault, FleetServer, ReceivedRequest, every, only
+from tests.support.fleet.fake_api import FakeResponse, FleetRequest, FleetServer, ResponseFault, every, only
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ RETRYABLE = [
     FakeResponse(status=408),
     FakeResponse(status=429),
     FakeResponse(status=204),
-    *(fault for fault in Fault if fault is not Fault.HANG),
+    *(fault for fault in ResponseFault if fault is not ResponseFault.HANG),
 ]
 
 
@@ -63,7 +63,7 @@ class TestRetries:
         self,
         server: FleetServer,
         make_reader: MakeReader,
-        fault: Fault | FakeResponse,
+        fault: ResponseFault | FakeResponse,
         number: int,
         shape: PageShape,
     ) -> None:
@@ -78,7 +78,7 @@ class TestRetries:
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
         expected = server.put_many(3)
-        server.script = only(1, Fault.HANG)
+        server.script = only(1, ResponseFault.HANG)
 
         assert await fetch_ids(make_reader(timeout=50 * MILLISECOND)) == expected
 
@@ -96,18 +96,18 @@ class TestRetries:
         ("fault", "reason"),
         [
             (FakeResponse(status=500), "500 Internal Server Error"),
-            (Fault.GARBAGE, "expected a page of resources"),
-            (Fault.TRUNCATED, "payload is not completed"),
+            (ResponseFault.GARBAGE, "expected a page of resources"),
+            (ResponseFault.TRUNCATED, "payload is not completed"),
             (
-                Fault.HALF,
+                ResponseFault.HALF,
                 "expected 2 items of a total of 3, got 1; does the server cap its pages below page_size?",
             ),
-            (Fault.EMPTY, "expected a page of resources"),
-            (Fault.DROP, "Server disconnected"),
+            (ResponseFault.EMPTY, "expected a page of resources"),
+            (ResponseFault.DROP, "Server disconnected"),
         ],
     )
     async def test_a_persistent_failure_is_a_fetch_error_with_its_reason(
-        self, server: FleetServer, make_reader: MakeReader, fault: Fault | FakeResponse, reason: str
+        self, server: FleetServer, make_reader: MakeReader, fault: ResponseFault | FakeResponse, reason: str
     ) -> None:
         server.put_many(3)
         server.script = lambda _: fault
@@ -121,7 +121,7 @@ class TestRetries:
     async def test_a_server_that_never_responds_is_a_fetch_error(
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
-        server.script = lambda _: Fault.HANG
+        server.script = lambda _: ResponseFault.HANG
 
         text = await failure(make_reader(timeout=20 * MILLISECOND, backoff=TWICE))
 
@@ -130,7 +130,7 @@ class TestRetries:
     async def test_a_shortened_last_attempt_does_not_hide_the_reason(
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
-        server.script = lambda _: Fault.HANG
+        server.script = lambda _: ResponseFault.HANG
 
         text = await failure(make_reader(timeout=20 * MILLISECOND, retry_for=30 * MILLISECOND))
 
@@ -187,7 +187,7 @@ class TestRetries:
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
         expected = server.put_many(3)
-        server.script = lambda _: Fault.DROP
+        server.script = lambda _: ResponseFault.DROP
         reader = make_reader(backoff=TWICE)
         await failure(reader)
 
@@ -228,7 +228,7 @@ class TestRetryAfter:
     async def test_retry_after_is_honoured(self, server: FleetServer, make_reader: MakeReader) -> None:
         times: list[float] = []
 
-        def busy(request: ReceivedRequest) -> FakeResponse | None:
+        def busy(request: FleetRequest) -> FakeResponse | None:
             times.append(asyncio.get_running_loop().time())
             return FakeResponse(status=429, headers={"Retry-After": "1"}) if request.number == 1 else None
 
@@ -377,7 +377,7 @@ class TestToken:
         file.write_text("old")
         expected = server.put_many(1)
 
-        def rotate(request: ReceivedRequest) -> FakeResponse | None:
+        def rotate(request: FleetRequest) -> FakeResponse | None:
             if request.headers["Authorization"] == "Bearer new":
                 return None
             file.write_text("new")

@@ -15,7 +15,7 @@ from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.runtime.backoff import Backoff
-from tests.support.fleet.fake_api import ReceivedRequest
+from tests.support.fleet.fake_api import FleetRequest
 
 MILLISECOND = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
@@ -72,5 +72,5 @@ async def failure(reader: HttpFleetReader) -> str:
     return str(caught.value)
 
 
-def queries(received: Iterable[ReceivedRequest]) -> list[dict[str, str]]:
+def queries(received: Iterable[FleetRequest]) -> list[dict[str, str]]:
     return [dict(parse_qsl(urlsplit(request.target).query)) for request in received]

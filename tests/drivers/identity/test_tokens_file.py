@@ -35,7 +35,7 @@ tokens:
 """
 
 
-class ManualClock:
+class ManualMonotonicClock:
     """A monotonic clock that a test advances."""
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+def clock() -> ManualMonotonicClock:
+    return ManualMonotonicClock()
 
 
 @pytest.fixture
-def identities(path: Path, clock: ManualClock) -> TokensFile:
+def identities(path: Path, clock: ManualMonotonicClock) -> TokensFile:
     return TokensFile(path, monotonic=clock)
 
 
@@ -174,7 +174,7 @@ def test_a_missing_file_is_an_error_at_startup(tmp_path: Path) -> None:
 
 
 async def test_a_changed_file_is_reloaded_within_a_second(
-    path: Path, clock: ManualClock, identities: TokensFile
+    path: Path, clock: ManualMonotonicClock, identities: TokensFile
 ) -> None:
     rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
 
@@ -187,7 +187,7 @@ async def test_a_changed_file_is_reloaded_within_a_second(
 
 
 async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(
-    path: Path, clock: ManualClock, identities: TokensFile
+    path: Path, clock: ManualMonotonicClock, identities: TokensFile
 ) -> None:
     replace_unnoticeably(path, VALID.replace(sha256("old"), sha256("eve")))
 
@@ -197,7 +197,7 @@ async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(
 
 
 async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
-    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualClock, identities: TokensFile
+    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualMonotonicClock, identities: TokensFile
 ) -> None:
     rewrite(path, "tokens:\n  - {name: hunter2, role: root}\n")
 
@@ -212,7 +212,7 @@ async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
 
 
 async def test_the_tokens_of_a_deleted_file_stay_until_it_is_back(
-    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualClock, identities: TokensFile
+    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualMonotonicClock, identities: TokensFile
 ) -> None:
     path.unlink()  # noqa: ASYNC240 - a test may block
 

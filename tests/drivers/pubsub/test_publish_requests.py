@@ -21,7 +21,7 @@ from sentinel.drivers.pubsub.publish_requests import (
     RequestEncoder,
     RequestLimits,
 )
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from tests.support.brokers.rabbitmq import make_events
 
 TOPIC = "projects/p/topics/t"
@@ -92,7 +92,7 @@ def test_an_event_larger_than_a_request_is_skipped() -> None:
     batch, requests = encode(events)
 
     assert [request.positions for request in requests] == [[0, 2]]
-    assert batch.outcomes == [Outcome.UNCONFIRMED, Outcome.UNSENDABLE, Outcome.UNCONFIRMED]
+    assert batch.outcomes == [PublishOutcome.UNCONFIRMED, PublishOutcome.UNSENDABLE, PublishOutcome.UNCONFIRMED]
     assert "the limit of a request is" in batch.reasons[1]
 
 
@@ -104,7 +104,7 @@ def test_an_event_with_an_invalid_attribute_is_skipped(subject: str) -> None:
     batch, requests = encode(events)
 
     assert [request.positions for request in requests] == [[0, 2]]
-    assert batch.outcomes[1] is Outcome.UNSENDABLE
+    assert batch.outcomes[1] is PublishOutcome.UNSENDABLE
     assert batch.reasons[1].startswith("cannot be sent: ")
 
 
@@ -167,7 +167,7 @@ def test_a_single_event_cannot_be_split() -> None:
 def test_a_batch_returns_its_first_error() -> None:
     batch, [first, second] = encode(make_events(4), RequestLimits(count=2))
 
-    first.set_outcome(Outcome.CONFIRMED, 0.1)
+    first.set_outcome(PublishOutcome.CONFIRMED, 0.1)
     second.set_error("gone")
 
     assert batch.first_error("default") == "gone"
@@ -178,7 +178,7 @@ def test_a_confirmed_batch_has_no_error() -> None:
     batch, [request] = encode(make_events(2))
 
     request.set_error("at first")
-    request.set_outcome(Outcome.CONFIRMED, 0.1)
+    request.set_outcome(PublishOutcome.CONFIRMED, 0.1)
 
     assert batch.first_error("default") == ""
 

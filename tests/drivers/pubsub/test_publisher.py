@@ -16,11 +16,11 @@ from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub.publish_requests import MAX_BYTES, RequestLimits
 from sentinel.drivers.pubsub.publisher import RETRY
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Connectivity, Outcome, Receipt
+from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import Inbox, open_inbox, opened_publisher
-from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
+from tests.support.brokers.rabbitmq import TcpProxy, eventually, make_events, unique
 
 TIMEOUT = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=150)
@@ -55,8 +55,8 @@ def split(events: list[Event], receipt: Receipt) -> tuple[list[Event], list[Even
     """Return the confirmed events and the others."""
     outcomes = list(zip(events, receipt.outcomes, strict=True))
     return (
-        [event for event, outcome in outcomes if outcome is Outcome.CONFIRMED],
-        [event for event, outcome in outcomes if outcome is not Outcome.CONFIRMED],
+        [event for event, outcome in outcomes if outcome is PublishOutcome.CONFIRMED],
+        [event for event, outcome in outcomes if outcome is not PublishOutcome.CONFIRMED],
     )
 
 
@@ -104,7 +104,11 @@ class TestMessages:
         async with opened_publisher(host, inbox.topic) as publisher:
             receipt = await publisher.publish(events, deadline=TIMEOUT)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
+        assert list(receipt.outcomes) == [
+            PublishOutcome.CONFIRMED,
+            PublishOutcome.UNSENDABLE,
+            PublishOutcome.CONFIRMED,
+        ]
         assert receipt.error.startswith("cannot be sent: it takes 10000")
         assert ids(await inbox.receive(2)) == ["event-0", "event-2"]
 
@@ -115,7 +119,7 @@ class TestMessages:
             receipt = await publisher.publish([event], deadline=TIMEOUT)
         [message] = await inbox.receive(1)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED], receipt.error
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED], receipt.error
         assert msgspec.json.decode(message.data)["data"] == msgspec.json.decode(event.data)
 
     async def test_with_an_ordering_key_events_arrive_in_order(self, host: str) -> None:
@@ -128,7 +132,7 @@ class TestMessages:
                 receipt = await publisher.publish(events, deadline=TIMEOUT)
             messages = await inbox.receive(len(events))
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events)
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * len(events)
         assert {message.ordering_key for message in messages} == {"fleet"}
         assert ids(messages) == [event.id for event in events]
 
@@ -153,7 +157,7 @@ class TestTopic:
                 receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
             messages = await inbox.receive(1)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
         assert ids(messages) == ["event-0"]
 
     async def test_an_existing_topic_is_used(self, host: str, inbox: Inbox) -> None:
@@ -174,10 +178,10 @@ class TestTopic:
             await eventually(lambda: publisher.unavailable_reason() is None)
             again = await publisher.publish(make_events(3), deadline=TIMEOUT)
 
-        assert list(refused.outcomes) == [Outcome.REFUSED] * 3
+        assert list(refused.outcomes) == [PublishOutcome.REFUSED] * 3
         assert "NOT_FOUND" in refused.error
         assert inbox.topic in unavailable_reason
-        assert list(again.outcomes) == [Outcome.CONFIRMED] * 3
+        assert list(again.outcomes) == [PublishOutcome.CONFIRMED] * 3
         assert [change.is_connected for change in observed] == [True, False, True]
 
     async def test_a_deleted_topic_is_created_again_if_allowed(self, host: str, inbox: Inbox) -> None:
@@ -185,25 +189,25 @@ class TestTopic:
             await inbox.delete_topic()
             receipt = await publisher.publish(make_events(3), deadline=TIMEOUT)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 3
 
     async def test_a_topic_without_subscriptions_accepts_events(self, host: str) -> None:
         async with opened_publisher(host, unique("topic"), create_topic=True) as publisher:
             receipt = await publisher.publish(make_events(2), deadline=TIMEOUT)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 2
 
 
 class TestConnection:
     async def test_without_a_response_events_are_unconfirmed(self, host: str, inbox: Inbox) -> None:
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
             receipt = await publisher.publish(make_events(3), deadline=SHORT)
 
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
+        assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 3
         assert receipt.error == "no response within 0.15s"
         assert receipt.seconds == []
 
@@ -211,7 +215,7 @@ class TestConnection:
         events = make_events(500)
 
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(
                 f"127.0.0.1:{proxy.port}", inbox.topic, limits=RequestLimits(count=10), retry=RETRY
             ) as publisher,
@@ -223,13 +227,13 @@ class TestConnection:
             await proxy.heal()
             receipt = await publishing
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events), receipt.error
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * len(events), receipt.error
 
     async def test_an_idle_connection_that_is_lost_is_restored(self, host: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic, observe=observed.append) as publisher,
         ):
             await proxy.cut()
@@ -243,7 +247,7 @@ class TestConnection:
 
     async def test_close_ends_a_publish_in_progress(self, host: str, inbox: Inbox) -> None:
         async with (
-            Proxy(f"tcp://{host}") as proxy,
+            TcpProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
@@ -253,7 +257,7 @@ class TestConnection:
             await publisher.close()
             receipt = await asyncio.wait_for(publishing, timeout=5)
 
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
+        assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 3
         assert receipt.error == "the publisher is not open"
 
     async def test_a_publisher_can_be_opened_again(self, host: str, inbox: Inbox) -> None:
@@ -262,7 +266,7 @@ class TestConnection:
             await publisher.open()
             receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
 
 
 class TestEmulatorKilled:
@@ -273,7 +277,7 @@ class TestEmulatorKilled:
         topic = unique("topic")
 
         async with (
-            Proxy(f"tcp://{private.host}") as proxy,
+            TcpProxy(f"tcp://{private.host}") as proxy,
             opened_publisher(
                 f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=RequestLimits(count=50)
             ) as publisher,
@@ -304,5 +308,5 @@ class TestEmulatorKilled:
         assert {event.id for event in confirmed} <= taken
         assert "UNAVAILABLE" in receipt.error
         assert unavailable_reason
-        assert list(again.outcomes) == [Outcome.CONFIRMED] * len(others)
+        assert list(again.outcomes) == [PublishOutcome.CONFIRMED] * len(others)
         assert sorted(received) == sorted(event.id for event in others)

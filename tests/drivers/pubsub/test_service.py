@@ -23,7 +23,7 @@ from grpc import StatusCode
 from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Connectivity, Outcome, Receipt
+from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import FakeService, always, in_turn, opened_publisher
 from tests.support.brokers.rabbitmq import eventually, make_events
@@ -53,7 +53,7 @@ class TestTopic:
             receipt = await publisher.publish(make_events(2), deadline=TIMEOUT)
 
             assert publisher.unavailable_reason() is None
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 2
 
     async def test_an_existing_topic_is_not_created(self, service: FakeService) -> None:
         async with opened_publisher(service.host, create_topic=True):
@@ -77,7 +77,7 @@ class TestTopic:
 
         receipt = await publish(service, 1, create_topic=True)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
 
     async def test_open_reports_a_missing_topic_that_cannot_be_created(self, service: FakeService) -> None:
         service.on_get = always(StatusCode.NOT_FOUND)
@@ -116,7 +116,7 @@ class TestPublishing:
 
         receipt = await publish(service, 2)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 2
         assert receipt.error == ""
         assert len(receipt.seconds) == 2
         assert len(service.requests) == 3
@@ -126,7 +126,7 @@ class TestPublishing:
 
         receipt = await publish(service, 2)
 
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
+        assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 2
         assert receipt.error == "UNAVAILABLE: set by a test"
         assert receipt.seconds == []
 
@@ -135,7 +135,7 @@ class TestPublishing:
 
         receipt = await publish(service, 50, limits=RequestLimits(count=1), window=2)
 
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 50
+        assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 50
         assert len({request.messages[0].attributes["ce-id"] for request in service.requests}) <= 4
 
     @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ class TestPublishing:
 
         receipt = await publish(service, 2)
 
-        assert list(receipt.outcomes) == [Outcome.REFUSED] * 2
+        assert list(receipt.outcomes) == [PublishOutcome.REFUSED] * 2
         assert receipt.error == f"{status.name}: set by a test"
         assert len(service.requests) == 1
 
@@ -156,7 +156,7 @@ class TestPublishing:
 
         receipt = await publish(service, 6, limits=RequestLimits(count=2), window=1)
 
-        assert list(receipt.outcomes) == [Outcome.REFUSED] * 2 + [Outcome.CONFIRMED] * 4
+        assert list(receipt.outcomes) == [PublishOutcome.REFUSED] * 2 + [PublishOutcome.CONFIRMED] * 4
 
     async def test_only_the_invalid_events_are_refused(self, service: FakeService) -> None:
         invalid = {"event-3", "event-500", "event-998"}
@@ -174,10 +174,10 @@ class TestPublishing:
         refused = {
             event.id
             for event, outcome in zip(events, receipt.outcomes, strict=True)
-            if outcome is not Outcome.CONFIRMED
+            if outcome is not PublishOutcome.CONFIRMED
         }
         assert refused == invalid
-        assert receipt.outcomes.count(Outcome.REFUSED) == 3
+        assert receipt.outcomes.count(PublishOutcome.REFUSED) == 3
         assert receipt.error == "INVALID_ARGUMENT: set by a test"
         assert len(receipt.seconds) == 1_000
 
@@ -186,7 +186,7 @@ class TestPublishing:
 
         receipt = await publish(service, 1_000)
 
-        assert list(receipt.outcomes) == [Outcome.REFUSED] * 1_000
+        assert list(receipt.outcomes) == [PublishOutcome.REFUSED] * 1_000
         assert len(service.requests) < 150
 
     async def test_a_response_with_missing_ids_confirms_nothing(self, service: FakeService) -> None:
@@ -194,7 +194,7 @@ class TestPublishing:
 
         receipt = await publish(service, 3)
 
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
+        assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 3
         assert receipt.error == "3 messages were sent, but 2 confirmed"
 
     @pytest.mark.parametrize(("ordering_key", "expected"), [("", 3), ("fleet", 1)])
@@ -211,7 +211,7 @@ class TestPublishing:
             service.is_responding.set()
             receipt = await publishing
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 20
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 20
         assert service.max_concurrent == expected
 
     async def test_a_publish_error_triggers_a_check_of_the_topic(self, service: FakeService) -> None:
@@ -231,7 +231,7 @@ class TestPublishing:
             receipt = await publisher.publish(make_events(1), deadline=SHORT)
             await eventually(lambda: service.gets == 2)
 
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED]
+        assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED]
 
     def test_a_window_of_zero_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="window: expected 1 or more, got 0"):
@@ -316,7 +316,7 @@ class TestCredentials:
         async with opened_publisher("", endpoint=secure.host) as publisher:
             receipt = await publisher.publish(make_events(3), deadline=TIMEOUT)
 
-        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3, receipt.error
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 3, receipt.error
 
     async def test_no_token_is_sent_to_an_emulator(self, service: FakeService, first_key: Path) -> None:
         seen: list[str] = []
@@ -347,8 +347,8 @@ class TestCredentials:
             await eventually(lambda: publisher.unavailable_reason() is None)
             again = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
-        assert refused.outcomes[0] in (Outcome.REFUSED, Outcome.UNCONFIRMED)
-        assert list(again.outcomes) == [Outcome.CONFIRMED], again.error
+        assert refused.outcomes[0] in (PublishOutcome.REFUSED, PublishOutcome.UNCONFIRMED)
+        assert list(again.outcomes) == [PublishOutcome.CONFIRMED], again.error
 
     @pytest.mark.usefixtures("no_credentials")
     async def test_open_reports_missing_credentials(self) -> None:

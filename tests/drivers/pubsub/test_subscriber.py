@@ -13,7 +13,7 @@ from grpc import StatusCode  # type: ignore[import-untyped]  # it ships no types
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
 from sentinel.ports.errors import Misconfigured, Unavailable
-from sentinel.ports.publisher import Connectivity, Outcome
+from sentinel.ports.publisher import Connectivity, PublishOutcome
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX
 from tests.contract.connection import opened
 from tests.contract.publisher import make_events
@@ -48,7 +48,7 @@ def make_subscriber(host: str, **changes: Unpack[PubSubOptions]) -> PubSubSubscr
 async def publish(host: str, topic: str, count: int) -> None:
     async with opened_publisher(host, topic) as publisher:
         receipt = await publisher.publish(make_events(count), deadline=TIMEOUT)
-    assert set(receipt.outcomes) == {Outcome.CONFIRMED}
+    assert set(receipt.outcomes) == {PublishOutcome.CONFIRMED}
 
 
 class TestRequiredResources:

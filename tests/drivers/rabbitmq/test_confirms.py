@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.confirms import EventBatch, OutstandingConfirms
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 
-CONFIRM_OUTCOMES = st.sampled_from([Outcome.CONFIRMED, Outcome.REFUSED])
+CONFIRM_OUTCOMES = st.sampled_from([PublishOutcome.CONFIRMED, PublishOutcome.REFUSED])
 
 
 def make_batch(*ids: str) -> EventBatch:
@@ -23,10 +23,10 @@ def test_a_multiple_confirm_covers_everything_before_it() -> None:
     outstanding.add(first, 3, now=1)
     outstanding.add(second, 2, now=2)
 
-    outstanding.confirm(4, Outcome.CONFIRMED, now=5, multiple=True)
+    outstanding.confirm(4, PublishOutcome.CONFIRMED, now=5, multiple=True)
 
-    assert first.outcomes == [Outcome.CONFIRMED] * 3
-    assert second.outcomes == [Outcome.CONFIRMED, Outcome.UNCONFIRMED]
+    assert first.outcomes == [PublishOutcome.CONFIRMED] * 3
+    assert second.outcomes == [PublishOutcome.CONFIRMED, PublishOutcome.UNCONFIRMED]
     assert (first.seconds, second.seconds) == ([4, 4, 4], [3])
     assert (outstanding.count, outstanding.oldest_send_time) == (1, 2)
 
@@ -37,9 +37,9 @@ def test_a_returned_message_is_unroutable_within_a_multiple_confirm() -> None:
     outstanding.add(batch, 3, now=0)
 
     outstanding.message_returned("b")
-    outstanding.confirm(3, Outcome.CONFIRMED, now=1, multiple=True)
+    outstanding.confirm(3, PublishOutcome.CONFIRMED, now=1, multiple=True)
 
-    assert batch.outcomes == [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.CONFIRMED]
+    assert batch.outcomes == [PublishOutcome.CONFIRMED, PublishOutcome.UNROUTABLE, PublishOutcome.CONFIRMED]
 
 
 def test_messages_with_the_same_id_are_returned_separately() -> None:
@@ -50,9 +50,9 @@ def test_messages_with_the_same_id_are_returned_separately() -> None:
     outstanding.message_returned("same")
     outstanding.message_returned("same")
     for number in (1, 2, 3):
-        outstanding.confirm(number, Outcome.CONFIRMED, now=1, multiple=False)
+        outstanding.confirm(number, PublishOutcome.CONFIRMED, now=1, multiple=False)
 
-    assert batch.outcomes == [Outcome.UNROUTABLE, Outcome.UNROUTABLE, Outcome.CONFIRMED]
+    assert batch.outcomes == [PublishOutcome.UNROUTABLE, PublishOutcome.UNROUTABLE, PublishOutcome.CONFIRMED]
 
 
 def test_a_confirm_of_an_unknown_number_is_ignored() -> None:
@@ -60,9 +60,9 @@ def test_a_confirm_of_an_unknown_number_is_ignored() -> None:
     batch = make_batch("a")
     outstanding.add(batch, 1, now=0)
 
-    outstanding.confirm(7, Outcome.CONFIRMED, now=1, multiple=False)
+    outstanding.confirm(7, PublishOutcome.CONFIRMED, now=1, multiple=False)
 
-    assert batch.outcomes == [Outcome.UNCONFIRMED]
+    assert batch.outcomes == [PublishOutcome.UNCONFIRMED]
     assert outstanding.count == 1
 
 
@@ -73,9 +73,9 @@ def test_a_skipped_event_takes_no_number() -> None:
     batch.skip_next("too long")
     outstanding.add(batch, 1, now=0)
 
-    outstanding.confirm(2, Outcome.CONFIRMED, now=1, multiple=False)
+    outstanding.confirm(2, PublishOutcome.CONFIRMED, now=1, multiple=False)
 
-    assert batch.outcomes == [Outcome.UNCONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
+    assert batch.outcomes == [PublishOutcome.UNCONFIRMED, PublishOutcome.UNSENDABLE, PublishOutcome.CONFIRMED]
     assert batch.unsendable_reasons == {1: "too long"}
     assert batch.remaining == 0
 
@@ -87,7 +87,7 @@ class AnyOrder(RuleBasedStateMachine):
         super().__init__()
         self.outstanding = OutstandingConfirms()
         self.positions: dict[int, tuple[EventBatch, int]] = {}
-        self.expected: dict[int, Outcome] = {}
+        self.expected: dict[int, PublishOutcome] = {}
         self.returned: set[int] = set()
 
     @rule(writes=st.lists(st.integers(1, 4), min_size=1, max_size=3))
@@ -109,16 +109,16 @@ class AnyOrder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.positions)
     @rule(data=st.data(), outcome=CONFIRM_OUTCOMES, multiple=st.booleans())
-    def confirm(self, data: st.DataObject, outcome: Outcome, multiple: bool) -> None:
+    def confirm(self, data: st.DataObject, outcome: PublishOutcome, multiple: bool) -> None:
         number = data.draw(st.sampled_from(sorted(self.positions)))
         for each in range(1 if multiple else number, number + 1):
-            self.expected.setdefault(each, Outcome.UNROUTABLE if each in self.returned else outcome)
+            self.expected.setdefault(each, PublishOutcome.UNROUTABLE if each in self.returned else outcome)
         self.outstanding.confirm(number, outcome, now=1, multiple=multiple)
 
     @invariant()
     def every_message_has_its_outcome(self) -> None:
         for number, (batch, position) in self.positions.items():
-            assert batch.outcomes[position] is self.expected.get(number, Outcome.UNCONFIRMED)
+            assert batch.outcomes[position] is self.expected.get(number, PublishOutcome.UNCONFIRMED)
 
     @invariant()
     def unconfirmed_messages_are_counted(self) -> None:

@@ -14,7 +14,7 @@ import trustme
 
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from tests.support.brokers import rabbitmq
 from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, make_events
 
@@ -44,7 +44,7 @@ async def check_loss_during_batch(
     """
     exchange, queue = rabbitmq.unique("exchange"), rabbitmq.unique("queue")
     events = make_events(MANY)
-    async with rabbitmq.Proxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
+    async with rabbitmq.TcpProxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
         async with rabbitmq.open_inbox(broker.url, exchange=exchange, queue=queue, keep=True):
             publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > HALF_SENT)
@@ -59,10 +59,10 @@ async def check_loss_during_batch(
             received = {message.message_id for message in await inbox.receive_all()}
 
     outcomes = zip(events, receipt.outcomes, strict=True)
-    confirmed = {event.id for event, outcome in outcomes if outcome is Outcome.CONFIRMED}
+    confirmed = {event.id for event, outcome in outcomes if outcome is PublishOutcome.CONFIRMED}
     assert 0 < len(confirmed) < MANY
     assert receipt.error
-    assert again.outcomes == [Outcome.CONFIRMED] * MANY
+    assert again.outcomes == [PublishOutcome.CONFIRMED] * MANY
     assert confirmed <= received
     assert {f"event-{MANY + number}" for number in range(MANY)} <= received
 
@@ -85,7 +85,7 @@ class TestAlarm:
     async def test_nothing_is_sent_during_a_memory_alarm(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         async with (
             rabbitmq.open_inbox(private_rabbitmq.url) as inbox,
-            rabbitmq.Proxy(private_rabbitmq.url) as proxy,
+            rabbitmq.TcpProxy(private_rabbitmq.url) as proxy,
             opened(proxy.url, inbox.exchange) as publisher,
         ):
             async with private_rabbitmq.alarm():
@@ -95,16 +95,16 @@ class TestAlarm:
                 sent = proxy.published
                 second = await publisher.publish(make_events(100, first=2_000), deadline=SHORT)
 
-                assert Outcome.UNCONFIRMED in first.outcomes
+                assert PublishOutcome.UNCONFIRMED in first.outcomes
                 assert unavailable_reason is not None
                 assert "the broker accepts no messages now" in unavailable_reason
-                assert second.outcomes == [Outcome.UNCONFIRMED] * 100
+                assert second.outcomes == [PublishOutcome.UNCONFIRMED] * 100
                 assert second.error == unavailable_reason
                 assert proxy.published == sent
                 waiting = asyncio.create_task(publisher.publish(make_events(50, first=2_100), deadline=TIMEOUT))
             receipt = await waiting
 
-            assert receipt.outcomes == [Outcome.CONFIRMED] * 50
+            assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 50
             assert publisher.unavailable_reason() is None
             assert proxy.connections == 1
 
@@ -119,7 +119,7 @@ class TestTls:
                 receipt = await publisher.publish(make_events(2_000), deadline=TIMEOUT)
             messages = await inbox.receive(2_000)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED] * 2_000
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 2_000
         assert len(messages) == 2_000
 
     async def test_a_broker_with_an_untrusted_certificate_is_rejected(
@@ -162,7 +162,7 @@ class TestUsers:
         async with rabbitmq.open_inbox(url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
 
     async def test_a_user_who_may_not_declare_can_use_an_existing_exchange(
         self, private_rabbitmq: PrivateRabbitMQ
@@ -173,6 +173,6 @@ class TestUsers:
         async with rabbitmq.open_inbox(private_rabbitmq.url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
         with pytest.raises(Misconfigured, match=r"no exchange 'missing'.*access to exchange 'missing'"):
             await RabbitMQPublisher(url=url, exchange="missing", exchange_type="fanout").open()

@@ -19,11 +19,11 @@ from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq.connection import BrokerAddress, amqp_url
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Connectivity, Outcome, Publisher, Receipt
+from sentinel.ports.publisher import Connectivity, Publisher, PublishOutcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.contract.connection import opened
 from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
-from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, make_events, open_inbox, unique, url_of
+from tests.support.brokers.rabbitmq import Inbox, TcpProxy, eventually, make_events, open_inbox, unique, url_of
 from tools.services.rabbitmq import RABBITMQ_PORT
 
 TIMEOUT = timedelta(seconds=20)
@@ -54,7 +54,9 @@ async def publish_once_connected(publisher: Publisher, events: list[Event]) -> R
 
 def confirmed(events: list[Event], receipt: Receipt) -> set[str]:
     return {
-        event.id for event, outcome in zip(events, receipt.outcomes, strict=True) if outcome is Outcome.CONFIRMED
+        event.id
+        for event, outcome in zip(events, receipt.outcomes, strict=True)
+        if outcome is PublishOutcome.CONFIRMED
     }
 
 
@@ -105,7 +107,7 @@ class TestMessages:
             receipt = await publisher.publish(events, deadline=TIMEOUT)
         messages = await inbox.receive(3)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED] * 3
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 3
         bodies = [msgspec.json.decode(message.body)["data"] for message in messages]
         assert bodies == [msgspec.json.decode(event.data) for event in events]
 
@@ -116,7 +118,7 @@ class TestMessages:
                 receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
             [message] = await inbox.receive(1)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
         assert message.routing_key == "due.now"
 
     async def test_only_the_event_that_cannot_be_sent_is_unsendable(self, rabbitmq_url: str, inbox: Inbox) -> None:
@@ -127,7 +129,12 @@ class TestMessages:
         async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             receipt = await publisher.publish(events, deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.UNSENDABLE, Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
+        assert receipt.outcomes == [
+            PublishOutcome.UNSENDABLE,
+            PublishOutcome.CONFIRMED,
+            PublishOutcome.UNSENDABLE,
+            PublishOutcome.CONFIRMED,
+        ]
         assert receipt.error.startswith("cannot be sent: its attributes take")
         assert len(receipt.seconds) == 2
         assert ids(await inbox.receive(2)) == ["event-1", "event-3"]
@@ -144,7 +151,7 @@ class TestExchange:
         ):
             receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
 
     async def test_an_exchange_of_another_type_is_an_error_naming_both(self, rabbitmq_url: str) -> None:
         async with open_inbox(rabbitmq_url, exchange_type="topic") as inbox:
@@ -170,7 +177,7 @@ class TestExchange:
             await make_publisher(rabbitmq_url, "née").open()
 
     async def test_a_failed_open_leaves_nothing_running(self, rabbitmq_url: str) -> None:
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, "amq.topic")
             with pytest.raises(Misconfigured):
                 await publisher.open()
@@ -192,7 +199,7 @@ class TestExchange:
         async with opened(publisher):
             receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
         assert ids(await inbox.receive(1)) == ["event-0"]
 
     async def test_a_deleted_exchange_is_declared_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
@@ -201,9 +208,9 @@ class TestExchange:
             lost = await publisher.publish(make_events(1), deadline=TIMEOUT)
             found = await publish_once_connected(publisher, make_events(1))
 
-        assert lost.outcomes == [Outcome.UNCONFIRMED]
+        assert lost.outcomes == [PublishOutcome.UNCONFIRMED]
         assert "no exchange" in lost.error
-        assert found.outcomes == [Outcome.UNROUTABLE]
+        assert found.outcomes == [PublishOutcome.UNROUTABLE]
 
 
 class TestOutcomes:
@@ -215,7 +222,7 @@ class TestOutcomes:
         async with opened(make_publisher(rabbitmq_url, inbox.exchange, window=100)) as publisher:
             receipt = await publisher.publish(events, deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED] * 3_000
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 3_000
         assert len(receipt.seconds) == 3_000
         assert ids(await inbox.receive(3_000)) == [event.id for event in events]
 
@@ -226,7 +233,7 @@ class TestOutcomes:
             receipt = await publisher.publish(make_events(600, padding=300), deadline=TIMEOUT)
 
             assert publisher.unavailable_reason() is None
-        assert receipt.outcomes == [Outcome.UNROUTABLE] * 600
+        assert receipt.outcomes == [PublishOutcome.UNROUTABLE] * 600
         assert receipt.error == f"exchange '{inbox.exchange}' has no queue for routing key 'key'"
 
     async def test_a_large_unroutable_event_does_not_affect_the_next(
@@ -239,8 +246,8 @@ class TestOutcomes:
             await inbox.bind()
             routed = await publisher.publish(make_events(2, first=2), deadline=TIMEOUT)
 
-        assert unroutable.outcomes == [Outcome.UNROUTABLE] * 2
-        assert routed.outcomes == [Outcome.CONFIRMED] * 2
+        assert unroutable.outcomes == [PublishOutcome.UNROUTABLE] * 2
+        assert routed.outcomes == [PublishOutcome.CONFIRMED] * 2
 
     async def test_events_that_a_full_queue_rejects_are_refused(self, rabbitmq_url: str) -> None:
         full: dict[str, int | str] = {"x-max-length": 5, "x-overflow": "reject-publish"}
@@ -251,19 +258,19 @@ class TestOutcomes:
                 receipt = await publisher.publish(events, deadline=TIMEOUT)
             messages = await inbox.receive_all()
 
-        assert set(receipt.outcomes) == {Outcome.CONFIRMED, Outcome.REFUSED}
+        assert set(receipt.outcomes) == {PublishOutcome.CONFIRMED, PublishOutcome.REFUSED}
         assert confirmed(events, receipt) == set(ids(messages))
         assert receipt.error == "refused by a queue, perhaps because it is full"
 
     async def test_at_most_the_window_is_unconfirmed(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=10)) as publisher,
         ):
             proxy.hold_responses()
             receipt = await publisher.publish(make_events(100), deadline=SHORT)
 
-            assert receipt.outcomes == [Outcome.UNCONFIRMED] * 100
+            assert receipt.outcomes == [PublishOutcome.UNCONFIRMED] * 100
             assert receipt.error == "no response within 0.15s"
             assert proxy.published == 10
             proxy.release_responses()
@@ -272,7 +279,7 @@ class TestOutcomes:
         events = make_events(40)
 
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_responses()
@@ -283,24 +290,24 @@ class TestOutcomes:
             receipt = await publisher.publish(events[30:], deadline=TIMEOUT)
 
             assert proxy.connections == 1
-        assert {*first.outcomes, *second.outcomes} == {Outcome.UNCONFIRMED}
+        assert {*first.outcomes, *second.outcomes} == {PublishOutcome.UNCONFIRMED}
         assert in_flight == 20
-        assert receipt.outcomes == [Outcome.CONFIRMED] * 10
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 10
         assert confirmed(events[30:], receipt) <= set(ids(await inbox.receive_all()))
 
     async def test_a_deadline_that_has_passed_sends_nothing(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
 
-            assert receipt.outcomes == [Outcome.UNCONFIRMED] * 3
+            assert receipt.outcomes == [PublishOutcome.UNCONFIRMED] * 3
             assert proxy.published == 0
 
     async def test_cancelling_leaves_the_publisher_usable(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_responses()
@@ -312,14 +319,14 @@ class TestOutcomes:
             proxy.release_responses()
             receipt = await publisher.publish(make_events(100, first=100), deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED] * 100
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 100
 
 
 class TestConnection:
     async def test_a_broker_that_starts_later_is_found(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             await proxy.cut()
             async with opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher:
                 before = await publisher.publish(make_events(1), deadline=TIMEOUT)
@@ -327,11 +334,11 @@ class TestConnection:
                 await proxy.heal()
                 after = await publish_once_connected(publisher, make_events(1))
 
-        assert before.outcomes == [Outcome.UNCONFIRMED]
+        assert before.outcomes == [PublishOutcome.UNCONFIRMED]
         assert before.error == unavailable_reason
         assert unavailable_reason is not None
         assert unavailable_reason.startswith(f"127.0.0.1:{proxy.port}: Connect call failed")
-        assert after.outcomes == [Outcome.CONFIRMED]
+        assert after.outcomes == [PublishOutcome.CONFIRMED]
         assert [change.is_connected for change in observed] == [False, True]
 
     async def test_a_broker_that_never_answers_does_not_block_open(self) -> None:
@@ -346,7 +353,7 @@ class TestConnection:
             receipt = await publisher.publish(make_events(1), deadline=SHORT)
             await publisher.close()
 
-        assert receipt.outcomes == [Outcome.UNCONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.UNCONFIRMED]
         assert "still connecting" in receipt.error
 
     async def test_confirmed_events_survive_a_connection_lost_during_a_batch(
@@ -355,7 +362,7 @@ class TestConnection:
         events = make_events(5_000)
 
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
@@ -365,17 +372,17 @@ class TestConnection:
             await proxy.heal()
             again = await publish_once_connected(publisher, make_events(1, first=5_000))
 
-        assert Outcome.CONFIRMED in receipt.outcomes
-        assert Outcome.UNCONFIRMED in receipt.outcomes
+        assert PublishOutcome.CONFIRMED in receipt.outcomes
+        assert PublishOutcome.UNCONFIRMED in receipt.outcomes
         assert receipt.error.startswith("connection lost: ")
-        assert again.outcomes == [Outcome.CONFIRMED]
+        assert again.outcomes == [PublishOutcome.CONFIRMED]
         assert confirmed(events, receipt) <= set(ids(await inbox.receive_all()))
 
     async def test_a_connection_lost_between_batches_is_restored(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with (
-            Proxy(rabbitmq_url) as proxy,
+            TcpProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher,
         ):
             await proxy.cut()
@@ -383,7 +390,7 @@ class TestConnection:
             await proxy.heal()
             receipt = await publish_once_connected(publisher, make_events(10))
 
-        assert receipt.outcomes == [Outcome.CONFIRMED] * 10
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 10
         assert observed[0].is_connected
         assert "connection lost" in observed[1].reason
         assert observed[-1].is_connected
@@ -391,7 +398,7 @@ class TestConnection:
     async def test_a_silent_peer_is_disconnected(self, rabbitmq_url: str, inbox: Inbox) -> None:
         publisher_heartbeat = timedelta(milliseconds=50)
 
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, inbox.exchange, heartbeat=publisher_heartbeat)
             async with opened(publisher):
                 proxy.hold_responses()
@@ -401,10 +408,10 @@ class TestConnection:
                 receipt = await publish_once_connected(publisher, make_events(1, first=1))
 
                 assert proxy.connections == 2
-        assert silent.outcomes == [Outcome.UNCONFIRMED]
+        assert silent.outcomes == [PublishOutcome.UNCONFIRMED]
         assert unavailable_reason is not None
         assert "no response for" in unavailable_reason
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
 
     async def test_a_wrong_password_is_retried_and_never_shown(
         self, rabbitmq_url: str, caplog: pytest.LogCaptureFixture
@@ -412,14 +419,14 @@ class TestConnection:
         caplog.set_level(logging.DEBUG)
         observed: list[Connectivity] = []
 
-        async with Proxy(url_of(RABBITMQ_PORT, user=("guest", "s3cr3t/+ %41"))) as proxy:
+        async with TcpProxy(url_of(RABBITMQ_PORT, user=("guest", "s3cr3t/+ %41"))) as proxy:
             publisher = make_publisher(proxy.url, "events", observe=observed.append)
             async with opened(publisher):
                 await eventually(lambda: proxy.connections > 1)
                 receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
                 unavailable_reason = publisher.unavailable_reason()
 
-        assert receipt.outcomes == [Outcome.UNCONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.UNCONFIRMED]
         assert unavailable_reason is not None
         assert "ACCESS_REFUSED - Login was refused" in unavailable_reason
         assert len(observed) == 1
@@ -445,11 +452,11 @@ class TestConnection:
         await publisher.close()
         receipt = await publishing
 
-        assert receipt.outcomes == [Outcome.UNCONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.UNCONFIRMED]
         assert receipt.error == "the publisher is not open"
 
     async def test_close_ends_the_connection_and_may_be_repeated(self, rabbitmq_url: str, inbox: Inbox) -> None:
-        async with Proxy(rabbitmq_url) as proxy:
+        async with TcpProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, inbox.exchange)
             await publisher.open()
 
@@ -467,11 +474,11 @@ class TestConnection:
         async with opened(publisher):
             receipt = await publisher.publish(make_events(1, first=1), deadline=TIMEOUT)
 
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
         assert ids(await inbox.receive(2)) == ["event-0", "event-1"]
 
     async def test_opening_twice_makes_one_connection(self, rabbitmq_url: str, inbox: Inbox) -> None:
-        async with Proxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, inbox.exchange)) as publisher:
+        async with TcpProxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, inbox.exchange)) as publisher:
             await publisher.open()
 
             assert proxy.connections == 1

@@ -29,7 +29,15 @@ from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, Message
 from sentinel.runtime.log import get_logger
 from tests.contract.connection import opened
 from tests.contract.subscriber import SubscriberOptions, ack_next, take
-from tests.support.brokers.rabbitmq import AT_ONCE, PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import (
+    AT_ONCE,
+    PrivateRabbitMQ,
+    TcpProxy,
+    eventually,
+    make_events,
+    unique,
+    url_of,
+)
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -403,7 +411,7 @@ class TestDeadLetters:
         assert len(await letters.peek(limit=10)) == 1
 
     async def test_an_unreachable_broker_is_named_without_its_password(self) -> None:
-        async with Proxy("amqp://guest:guest@127.0.0.1:5672") as proxy:
+        async with TcpProxy("amqp://guest:guest@127.0.0.1:5672") as proxy:
             await proxy.cut()
             letters = RabbitMQDeadLetters(url=url_of(proxy.port, user=("guest", "pa55word")), subscription="dns")
 
@@ -416,7 +424,7 @@ class TestDeadLetters:
 class TestConnection:
     async def test_a_failure_is_observed_once_and_without_the_password(self, topology: Topology) -> None:
         changes: list[Connectivity] = []
-        async with Proxy(topology.url) as proxy:
+        async with TcpProxy(topology.url) as proxy:
             await proxy.cut()
             url = url_of(proxy.port, user=("guest", "pa55word"))
             async with opened(topology.subscriber(url=url, observe=changes.append)) as subscriber:
@@ -436,7 +444,7 @@ class TestConnection:
         await subscriber.close()
 
     async def test_a_broker_that_never_answers_does_not_block_close(self, topology: Topology) -> None:
-        async with Proxy(topology.url) as proxy:
+        async with TcpProxy(topology.url) as proxy:
             subscriber = topology.subscriber(url=proxy.url)
             await subscriber.open()
             proxy.hold_responses()

@@ -19,7 +19,7 @@ from sentinel.drivers.sql.transaction import SqlTransaction, transact
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken
-from tests.support.databases.empty import BOTH, empty_database
+from tests.support.databases.empty import DatabaseKind, empty_database
 from tests.support.fleet.store_records import entry, inserting, response, stored
 
 T = TypeVar("T")
@@ -75,11 +75,11 @@ class ToyStore:
         return found[0][0] if found else None
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=list(DatabaseKind))
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlDatabase]:
     (tmp_path / "toys_1.py").write_text(MIGRATION)
     history = HISTORY.followed_by("toys_1", folder=tmp_path)
-    database = engine.database(empty_database(request, tmp_path), migrate=True, history=history)
+    database = engine.database(empty_database(request.param, request, tmp_path), migrate=True, history=history)
     await database.open()
     yield database
     await database.close()

@@ -13,15 +13,17 @@ from tests.support.brokers.rabbitmq import PrivateRabbitMQ
 from tests.support.loop.deployments import Deployment, MakeResource
 from tests.support.loop.in_one_process import UpLoop
 from tests.support.loop.processes import ProcessLoop, PubSubBroker, RabbitMQBroker
-from tests.support.loop.resource_loop import Loop, LoopResource
+from tests.support.loop.resource_loop import LoopResource, ResourceLoop
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package", params=list(Deployment))
-async def loop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
+async def loop(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ResourceLoop]:
     """A running loop; parts that a test stops are started again before the next test."""
     deployment = Deployment(request.param)
     directory = tmp_path_factory.mktemp(deployment)
-    running: Loop
+    running: ResourceLoop
     match deployment:
         case Deployment.RABBITMQ:
             node: PrivateRabbitMQ = request.getfixturevalue("private_rabbitmq")
@@ -39,7 +41,7 @@ async def loop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest_asyncio.fixture(loop_scope="package")
-async def make_resource(loop: Loop) -> AsyncIterator[MakeResource]:
+async def make_resource(loop: ResourceLoop) -> AsyncIterator[MakeResource]:
     """Make resources of this test, which are removed afterwards."""
     made: list[LoopResource] = []
 

@@ -11,7 +11,7 @@ from tests.support.fleet.http_client import report
 from tests.support.loop.deployments import BROKERS, MakeResource
 from tests.support.loop.fake_backend import State, TaskCall
 from tests.support.loop.processes import ProcessLoop
-from tests.support.loop.resource_loop import ADAPTERS, MAX_AGE_NOT_READY, MAX_AGE_READY, Loop
+from tests.support.loop.resource_loop import ADAPTERS, MAX_AGE_NOT_READY, MAX_AGE_READY, ResourceLoop
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -25,7 +25,9 @@ def intervals(calls: list[TaskCall]) -> list[timedelta]:
     return [later.event_time - earlier.event_time for earlier, later in pairwise(calls)]
 
 
-async def test_the_event_of_a_due_resource_reaches_its_adapter(loop: Loop, make_resource: MakeResource) -> None:
+async def test_the_event_of_a_due_resource_reaches_its_adapter(
+    loop: ResourceLoop, make_resource: MakeResource
+) -> None:
     workload = await make_resource("workloads").create()
 
     (call, *_) = await loop.backend.until_called(workload.id)
@@ -53,7 +55,7 @@ async def test_every_subscription_gets_the_event_that_the_pulse_logs(
 
 
 async def test_a_changed_spec_gets_its_event_before_the_max_age_expires(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     cluster = await make_resource().create()
     await cluster.until_ready()
@@ -68,7 +70,7 @@ async def test_a_changed_spec_gets_its_event_before_the_max_age_expires(
 
 
 async def test_a_ready_resource_gets_its_next_event_after_max_age_ready(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     workload = await make_resource("workloads").create()
     ready = await workload.until_ready()
@@ -81,7 +83,7 @@ async def test_a_ready_resource_gets_its_next_event_after_max_age_ready(
 
 
 async def test_an_unready_resource_gets_its_next_event_after_max_age_not_ready(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     workload = make_resource("workloads")
     loop.backend.set_initial_state("zones", workload.id, State.FAILED)
@@ -96,7 +98,7 @@ async def test_an_unready_resource_gets_its_next_event_after_max_age_not_ready(
 
 
 async def test_the_pulse_reads_the_adapters_reports_in_later_polls(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     cluster = make_resource()
     loop.backend.set_initial_state("zones", cluster.id, State.IN_PROGRESS)
@@ -115,7 +117,7 @@ async def test_the_pulse_reads_the_adapters_reports_in_later_polls(
 
 
 async def test_unmet_preconditions_report_the_time_of_every_evaluation(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     cluster = make_resource()
     loop.backend.set_initial_state("quota", cluster.id, State.FAILED)
@@ -137,7 +139,7 @@ async def test_unmet_preconditions_report_the_time_of_every_evaluation(
 
 
 async def test_met_preconditions_report_the_time_of_every_evaluation(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     cluster = await make_resource().create(chained=True)
     await cluster.until_ready()
@@ -153,7 +155,7 @@ async def test_met_preconditions_report_the_time_of_every_evaluation(
     assert loop.backend.started["zones", cluster.id, 1] == 1
 
 
-async def test_the_max_age_counts_from_the_oldest_report(loop: Loop, make_resource: MakeResource) -> None:
+async def test_the_max_age_counts_from_the_oldest_report(loop: ResourceLoop, make_resource: MakeResource) -> None:
     cluster = await make_resource().create()
     await cluster.until_ready()
     for adapter in ADAPTERS:
@@ -171,7 +173,7 @@ async def test_the_max_age_counts_from_the_oldest_report(loop: Loop, make_resour
 
 @pytest.mark.parametrize("state", [State.IN_PROGRESS, State.SUCCEEDED])
 async def test_while_one_adapter_is_missing_events_are_paced_by_the_max_age(
-    loop: Loop, make_resource: MakeResource, state: State
+    loop: ResourceLoop, make_resource: MakeResource, state: State
 ) -> None:
     # The resource stays due, whether the other adapter is always in progress or always done.
     manifest = make_resource("manifests")
@@ -189,7 +191,7 @@ async def test_while_one_adapter_is_missing_events_are_paced_by_the_max_age(
 
 
 async def test_a_deleted_resource_is_gone_after_its_adapters_have_cleaned_up(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     cluster = await make_resource().create()
     await cluster.until_ready()

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.loop.deployments import MakeResource
 from tests.support.loop.fake_backend import State
-from tests.support.loop.resource_loop import Loop, LoopResource
-from tests.support.loop.status_view import ResourceStatus
+from tests.support.loop.resource_loop import LoopResource, ResourceLoop
+from tests.support.loop.status_view import StatusView
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -80,7 +80,7 @@ OUTCOMES = {
 @pytest.mark.parametrize("found", Found)
 @pytest.mark.parametrize("known", Known)
 async def test_report_and_status_follow_the_matrix(
-    loop: Loop, make_resource: MakeResource, known: Known, found: Found
+    loop: ResourceLoop, make_resource: MakeResource, known: Known, found: Found
 ) -> None:
     backend, workload = loop.backend, make_resource("workloads")
     generation = await bring_to(known, workload)
@@ -127,7 +127,7 @@ async def cause_event(known: Known, workload: LoopResource) -> None:
 
 
 async def test_edge_1_a_check_in_progress_leaves_a_ready_cluster_ready(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     cluster = await make_resource().create()
     before = await cluster.until_ready()
@@ -152,7 +152,7 @@ async def test_edge_1_a_check_in_progress_leaves_a_ready_cluster_ready(
 
 
 async def test_edge_2_with_mixed_generations_it_is_available_but_not_ready(
-    loop: Loop, make_resource: MakeResource
+    loop: ResourceLoop, make_resource: MakeResource
 ) -> None:
     cluster = await make_resource().create()
     await cluster.until_ready()
@@ -166,7 +166,9 @@ async def test_edge_2_with_mixed_generations_it_is_available_but_not_ready(
     assert availability(failed) == ("False", "True", 1), "it is still available at the old generation"
 
 
-async def test_edge_3_it_is_ready_again_when_all_adapters_agree(loop: Loop, make_resource: MakeResource) -> None:
+async def test_edge_3_it_is_ready_again_when_all_adapters_agree(
+    loop: ResourceLoop, make_resource: MakeResource
+) -> None:
     cluster = await make_resource().create()
     await cluster.until_ready()
     loop.backend.set_task("quota", cluster.id, State.FAILED)
@@ -182,7 +184,7 @@ async def test_edge_3_it_is_ready_again_when_all_adapters_agree(loop: Loop, make
     assert availability(agreed) == ("True", "True", 2)
 
 
-async def change_with_mixed_reports(loop: Loop, cluster: LoopResource) -> ResourceStatus:
+async def change_with_mixed_reports(loop: ResourceLoop, cluster: LoopResource) -> StatusView:
     """Change the spec so that quota is done with generation 2 and zones is in progress; return the status."""
     loop.backend.set_initial_state("zones", cluster.id, State.IN_PROGRESS)
     mark = loop.backend.mark()
@@ -192,5 +194,5 @@ async def change_with_mixed_reports(loop: Loop, cluster: LoopResource) -> Resour
     return await cluster.status()
 
 
-def availability(status: ResourceStatus) -> tuple[str, str, int]:
+def availability(status: StatusView) -> tuple[str, str, int]:
     return status.ready, status.available, status.available_generation

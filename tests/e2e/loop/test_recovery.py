@@ -10,7 +10,7 @@ import pytest
 from tests.support.loop.deployments import BROKERS, RABBITMQ, MakeResource
 from tests.support.loop.fake_backend import State, TaskCall
 from tests.support.loop.processes import ProcessLoop
-from tests.support.loop.resource_loop import Loop, LoopResource
+from tests.support.loop.resource_loop import LoopResource, ResourceLoop
 
 RECONNECT_TIMEOUT = timedelta(seconds=60)
 """Backoff delays the reconnection after an outage."""
@@ -18,7 +18,7 @@ RECONNECT_TIMEOUT = timedelta(seconds=60)
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
-async def create_held(loop: Loop, make_resource: MakeResource) -> tuple[LoopResource, TaskCall]:
+async def create_held(loop: ResourceLoop, make_resource: MakeResource) -> tuple[LoopResource, TaskCall]:
     """Create a workload, and return it with the first call of its adapter, which gets no response before a
     release."""
     workload = make_resource("workloads")
@@ -27,7 +27,7 @@ async def create_held(loop: Loop, make_resource: MakeResource) -> tuple[LoopReso
     return workload, (await loop.backend.until_called(workload.id))[0]
 
 
-async def test_an_adapter_that_was_down_catches_up(loop: Loop, make_resource: MakeResource) -> None:
+async def test_an_adapter_that_was_down_catches_up(loop: ResourceLoop, make_resource: MakeResource) -> None:
     cluster = make_resource()
 
     async with loop.without_adapter("zones"):
@@ -40,7 +40,9 @@ async def test_an_adapter_that_was_down_catches_up(loop: Loop, make_resource: Ma
     assert ready.observed_generation == 1
 
 
-async def test_work_of_a_killed_process_is_repeated_and_reported(loop: Loop, make_resource: MakeResource) -> None:
+async def test_work_of_a_killed_process_is_repeated_and_reported(
+    loop: ResourceLoop, make_resource: MakeResource
+) -> None:
     workload, _ = await create_held(loop, make_resource)
 
     await loop.kill_adapter("zones")
@@ -93,7 +95,9 @@ async def test_a_spec_changed_while_the_broker_was_down_is_reconciled(
     assert loop.pids() == before, "no process was restarted"
 
 
-async def test_the_loop_continues_after_the_api_was_killed(loop: Loop, make_resource: MakeResource) -> None:
+async def test_the_loop_continues_after_the_api_was_killed(
+    loop: ResourceLoop, make_resource: MakeResource
+) -> None:
     cluster = await make_resource().create()
     ready = await cluster.until_ready()
 
@@ -127,7 +131,7 @@ async def test_a_report_waits_for_the_api_and_is_not_dead_lettered(
     assert not [line for line in loop.adapter("zones").lines if line.get("event") == "event.dead_lettered"]
 
 
-async def test_a_broken_adapter_reports_it_and_recovers(loop: Loop, make_resource: MakeResource) -> None:
+async def test_a_broken_adapter_reports_it_and_recovers(loop: ResourceLoop, make_resource: MakeResource) -> None:
     workload = make_resource("workloads")
     loop.backend.set_initial_state("zones", workload.id, State.LOST)
     await workload.create()

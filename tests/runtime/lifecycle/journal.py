@@ -14,7 +14,7 @@ from typing import Any
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
-from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory, Shared
+from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory, SharedResource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.probes.health import Health
@@ -43,7 +43,7 @@ class Journal:
 
     def shared(
         self, name: str, *, opening: float = 0, closing: float = 0, fails: Exception | None = None
-    ) -> Shared:
+    ) -> SharedResource:
         @asynccontextmanager
         async def context() -> AsyncIterator[None]:
             self.note(f"open {name}")
@@ -54,7 +54,7 @@ class Journal:
             await asyncio.sleep(closing)
             self.note(f"closed {name}")
 
-        return Shared(name, context)
+        return SharedResource(name, context)
 
     def part(self, name: str, *loops: Loop, start: Exception | None = None, is_finite: bool = False) -> Part:
         async def begin() -> None:
@@ -103,7 +103,7 @@ class Journal:
     async def run(
         self,
         *parts: Part | PartFactory,
-        shared: tuple[Shared, ...] = (),
+        shared: tuple[SharedResource, ...] = (),
         stop_after: float | None = 100,
         **options: Any,
     ) -> int:
@@ -116,7 +116,7 @@ class Journal:
 
     @asynccontextmanager
     async def serving(
-        self, *parts: Part | PartFactory, shared: tuple[Shared, ...] = (), **options: Any
+        self, *parts: Part | PartFactory, shared: tuple[SharedResource, ...] = (), **options: Any
     ) -> AsyncIterator[DynamicParts]:
         """Start a service, and stop it at the end of the context.
 

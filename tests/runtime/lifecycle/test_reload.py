@@ -14,7 +14,7 @@ from sentinel.runtime.lifecycle.runner import Reloader
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.loop import simulated
 from tests.runtime.lifecycle.journal import LOG, SECOND, Journal, captured_logs, elapsed
-from tests.runtime.lifecycle.service_process import ServiceProcess
+from tests.runtime.lifecycle.python_program import PythonProgram
 
 
 class Reloads:
@@ -156,8 +156,8 @@ sys.exit(process.main(service, log=log))
 """
 
 
-def running(loop: str, reload: str = "reload") -> ServiceProcess:
-    return ServiceProcess(PROGRAM, loop, reload)
+def running(loop: str, reload: str = "reload") -> PythonProgram:
+    return PythonProgram(PROGRAM, loop, reload)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, Counter
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import Part, Shared, shared_resource
+from sentinel.runtime.lifecycle.part import Part, SharedResource, shared_resource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.testing.loop import simulated
 from tests.runtime.lifecycle.journal import LOG, RESTART, SECOND, Journal, captured_logs, fails, returns
-from tests.runtime.lifecycle.service_process import ServiceProcess
+from tests.runtime.lifecycle.python_program import PythonProgram
 
 
 def test_everything_starts_in_order_and_ends_in_reverse_order(journal: Journal) -> None:
@@ -84,7 +84,7 @@ def test_readiness_shows_the_startup_step_in_progress(journal: Journal) -> None:
         seen.append(journal.health.readiness().checks["startup"].message)
         yield
 
-    journal.run(journal.part("pulse"), shared=(Shared("broker", context),))
+    journal.run(journal.part("pulse"), shared=(SharedResource("broker", context),))
 
     assert seen == ["opening broker"]
 
@@ -455,9 +455,9 @@ sys.exit(process.main(service, log=log, exit_timeout=timedelta(milliseconds=50))
 """
 
 
-def running(loop: str, *, drain_timeout: float = 30, hangup: str = "SIG_DFL") -> ServiceProcess:
+def running(loop: str, *, drain_timeout: float = 30, hangup: str = "SIG_DFL") -> PythonProgram:
     """`hangup` is how the process handles SIGHUP when the service starts."""
-    return ServiceProcess(PROGRAM, loop, str(drain_timeout), hangup)
+    return PythonProgram(PROGRAM, loop, str(drain_timeout), hangup)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -183,7 +183,7 @@ async def open_inbox(
             await channel.exchange_delete(inbox.exchange)
 
 
-class Proxy:
+class TcpProxy:
     """A TCP proxy in front of a broker that fails in every way a network can."""
 
     def __init__(self, url: str) -> None:

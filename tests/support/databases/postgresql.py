@@ -11,12 +11,20 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
+from sqlalchemy import MetaData
 
-from tests.support.databases.all_tables import TABLES
+from sentinel.drivers.sql import audit, idempotency
+from sentinel.drivers.sql.fleet import tables as fleet
 
 T = TypeVar("T")
 Connection: TypeAlias = Any
 """asyncpg's, which has no types."""
+
+TABLES = MetaData()
+"""The tables of all components, as their modules define them."""
+for _metadata in (audit.metadata, fleet.metadata, idempotency.metadata):
+    for _table in _metadata.sorted_tables:
+        _table.to_metadata(TABLES)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ THREE_LEVELS = Kinds(
 """Only the lowest level requires an adapter."""
 
 
-class Reply(http_client.Reply, frozen=True):
+class ApiReply(http_client.Reply, frozen=True):
     """A response. Its headers have lower-case names."""
 
     @property
@@ -90,7 +90,7 @@ SCOPE: Mapping[str, object] = {
 """The part of a request's scope that all requests have in common."""
 
 
-class FleetClient:
+class ApiClient:
     """A fleet API whose clock only moves with `later`."""
 
     def __init__(
@@ -127,7 +127,7 @@ class FleetClient:
         )
         self.app: App = build_app(self.routes, guard=guard, log=log)
 
-    async def __aenter__(self) -> FleetClient:
+    async def __aenter__(self) -> ApiClient:
         await self.backend.database.open()
         return self
 
@@ -142,7 +142,7 @@ class FleetClient:
         *,
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, object] | bytes | None = None,
-    ) -> Reply:
+    ) -> ApiReply:
         """Send a request with a raw body. The path is percent-decoded."""
         fields = {"host": "localhost", "content-length": str(len(body))} | {
             name.lower(): value for name, value in (headers or {}).items()
@@ -169,7 +169,7 @@ class FleetClient:
         }
         await self.app(scope, receive, send)
         start = sent[0]
-        return Reply(
+        return ApiReply(
             start["status"],
             {name.decode(): value.decode("latin-1") for name, value in start["headers"]},
             b"".join(message.get("body", b"") for message in sent[1:]),
@@ -184,7 +184,7 @@ class FleetClient:
         token: str = "",
         headers: Mapping[str, str] | None = None,
         **query: object,
-    ) -> Reply:
+    ) -> ApiReply:
         """Send a request. A path without a leading slash is below the API's root."""
         fields = {name.lower(): value for name, value in (headers or {}).items()}
         if token:
@@ -233,7 +233,7 @@ class FleetClient:
             **fields,
         }
 
-    async def reports(self, path: str, *adapters: str, generation: int = 1, **more: Any) -> Reply:
+    async def reports(self, path: str, *adapters: str, generation: int = 1, **more: Any) -> ApiReply:
         """Report as each of these adapters. Return the last response."""
         reply = None
         for adapter in adapters:

@@ -30,7 +30,7 @@ Document: TypeAlias = dict[str, Any]
 _SEARCH = re.compile(r"labels\.([^=]+)='((?:[^']|'')*)'")
 
 
-class Fault(StrEnum):
+class ResponseFault(StrEnum):
     """Faults of a response.
 
     - GARBAGE: 200 with text that is not JSON.
@@ -58,7 +58,7 @@ class FakeResponse(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
 
 
-class ReceivedRequest(msgspec.Struct, frozen=True):
+class FleetRequest(msgspec.Struct, frozen=True):
     """A request as it was received."""
 
     number: int
@@ -75,15 +75,15 @@ class ReceivedRequest(msgspec.Struct, frozen=True):
         return int(self.query.get("page", "0"))
 
 
-Script: TypeAlias = Callable[[ReceivedRequest], Fault | FakeResponse | None]
+Script: TypeAlias = Callable[[FleetRequest], ResponseFault | FakeResponse | None]
 
 
-def every(nth: int, *faults: Fault | FakeResponse) -> Script:
+def every(nth: int, *faults: ResponseFault | FakeResponse) -> Script:
     """Fail every nth request, with each fault in turn."""
     return lambda request: None if request.number % nth else faults[request.number // nth % len(faults)]
 
 
-def only(number: int, fault: Fault | FakeResponse) -> Script:
+def only(number: int, fault: ResponseFault | FakeResponse) -> Script:
     """Fail one request."""
     return lambda request: fault if request.number == number else None
 
@@ -175,7 +175,7 @@ class FleetServer(LoopbackServer):
         super().__init__(tls=tls)
         self.shape = shape
         self.script = script
-        self.received: list[ReceivedRequest] = []
+        self.received: list[FleetRequest] = []
         self.hung_up = asyncio.Event()
         """Set when a client has disconnected from a hanging request."""
         self._newest_first = newest_first
@@ -238,7 +238,7 @@ class FleetServer(LoopbackServer):
             "last_updated_time": at.isoformat(),
         }
 
-    async def requests(self, count: int, *, timeout: float = 10) -> list[ReceivedRequest]:
+    async def requests(self, count: int, *, timeout: float = 10) -> list[FleetRequest]:
         """Wait until `count` requests have arrived."""
         async with asyncio.timeout(timeout), self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= count)
@@ -250,7 +250,7 @@ class FleetServer(LoopbackServer):
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
-        received = ReceivedRequest(
+        received = FleetRequest(
             len(self.received) + 1,
             request.raw_path,
             dict(request.query),
@@ -271,19 +271,19 @@ class FleetServer(LoopbackServer):
                     headers=dict(fault.headers),
                     content_type=fault.content_type,
                 )
-            case Fault.GARBAGE:
+            case ResponseFault.GARBAGE:
                 return web.json_response(body=b'{"page": 1, "items": [{"id": "cls-')
-            case Fault.EMPTY:
+            case ResponseFault.EMPTY:
                 return web.json_response(body=b"")
-            case Fault.HALF:
+            case ResponseFault.HALF:
                 return web.json_response(body=msgspec.json.encode(self._page(received, keep=0.5)))
-            case Fault.TRUNCATED:
+            case ResponseFault.TRUNCATED:
                 return await self._cut_off(request, msgspec.json.encode(self._page(received)))
-            case Fault.DROP:
+            case ResponseFault.DROP:
                 assert request.transport is not None
                 request.transport.abort()
                 return web.Response()
-            case Fault.HANG:
+            case ResponseFault.HANG:
                 return await self._hang()
             case _:
                 assert_never(fault)
@@ -304,7 +304,7 @@ class FleetServer(LoopbackServer):
             raise
         return web.Response(status=503)
 
-    def _page(self, received: ReceivedRequest, *, keep: float = 1) -> object:
+    def _page(self, received: FleetRequest, *, keep: float = 1) -> object:
         size = min(int(received.query.get("size", "100")), self._cap)
         selected = {row: self._rows[row] for row in sorted(self._rows, reverse=self._newest_first)}
         if self._honours_selector:

@@ -14,7 +14,7 @@ _REQUEST_HEADERS = ("Content-Type", "Accept", "Authorization", "User-Agent")
 _RESPONSE_HEADERS = ("Content-Type", "Discard-Reason")
 
 
-class Proxy(LoopbackServer):
+class InterceptingProxy(LoopbackServer):
     """Forwards requests to another server."""
 
     def __init__(self, upstream: str) -> None:
@@ -49,7 +49,7 @@ class Proxy(LoopbackServer):
             return web.Response(status=response.status, body=await response.read(), headers=kept)
 
 
-class RecordingProxy(Proxy):
+class RecordingProxy(InterceptingProxy):
     """Records the queries of forwarded requests."""
 
     def __init__(self, upstream: str) -> None:
@@ -61,7 +61,7 @@ class RecordingProxy(Proxy):
         return None
 
 
-class RejectingGateway(Proxy):
+class RejectingGateway(InterceptingProxy):
     """Rejects every write with 400 while `is_rejecting`."""
 
     def __init__(self, upstream: str) -> None:

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.support.loop.resource_loop import ADAPTERS, SETTINGS, Loop
+from tests.support.loop.resource_loop import ADAPTERS, SETTINGS, ResourceLoop
 from tests.support.processes.service import ServiceProcess
 
 
-class UpLoop(Loop):
+class UpLoop(ResourceLoop):
     """Consecutive `sentinel up` processes on the same data."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] = SETTINGS) -> None:

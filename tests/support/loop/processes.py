@@ -21,7 +21,7 @@ from sentinel.ports.subscription import Subscriber
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import PROJECT, PrivateEmulator
 from tests.support.brokers.rabbitmq import TIMEOUT, PrivateRabbitMQ, eventually, unique
-from tests.support.loop.resource_loop import ADAPTERS, KINDS, PLURALS, Loop
+from tests.support.loop.resource_loop import ADAPTERS, KINDS, PLURALS, ResourceLoop
 from tests.support.processes.service import ApiProcess, Line, SentinelProcess, ServiceProcess
 
 
@@ -120,7 +120,7 @@ class AdapterProcess(ServiceProcess):
         )
 
 
-class ProcessLoop(Loop):
+class ProcessLoop(ResourceLoop):
     """`sentinel api`, a `sentinel run` for each kind, and a `sentinel adapter` for each adapter."""
 
     def __init__(self, directory: Path, broker: Broker) -> None:

@@ -24,7 +24,7 @@ from tests.support.brokers.rabbitmq import TIMEOUT, unique
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.loop import loop_adapters
 from tests.support.loop.fake_backend import FakeBackend, TaskCall
-from tests.support.loop.status_view import ReportView, ResourceStatus, read_report, read_status
+from tests.support.loop.status_view import ReportView, StatusView, read_report, read_status
 from tests.support.processes.service import Line, ServiceProcess
 from tools.services.server import free_port
 
@@ -58,7 +58,7 @@ class PublishedEvent(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Loop(ABC):
+class ResourceLoop(ABC):
     """A deployment. It runs inside `async with`; the end kills every process."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] = SETTINGS) -> None:
@@ -184,7 +184,7 @@ class Loop(ABC):
 class LoopResource:
     """One resource of the loop."""
 
-    def __init__(self, loop: Loop, plural: str, resource_id: str) -> None:
+    def __init__(self, loop: ResourceLoop, plural: str, resource_id: str) -> None:
         self.id = resource_id
         self.path = f"{plural}/{resource_id}"
         self._loop = loop
@@ -218,7 +218,7 @@ class LoopResource:
         await self._loop.fleet.call("DELETE", self.path)
         await self._loop.fleet.call("POST", f"{self.path}/force-delete", {"reason": "the test is over"})
 
-    async def status(self) -> ResourceStatus:
+    async def status(self) -> StatusView:
         return read_status(await self._loop.fleet.get(self.path))
 
     async def reports(self) -> dict[str, ReportView]:
@@ -234,11 +234,9 @@ class LoopResource:
         listed = await self._loop.fleet.get(f"{self.path}/statuses/discarded")
         return [read_report(item, item["observed_time"], is_stored=False) for item in listed["items"]]
 
-    async def until(
-        self, holds: Callable[[ResourceStatus], bool], *, timeout: timedelta = TIMEOUT
-    ) -> ResourceStatus:
+    async def until(self, holds: Callable[[StatusView], bool], *, timeout: timedelta = TIMEOUT) -> StatusView:
         """Poll the API until the condition holds; it may be down meanwhile."""
-        seen: ResourceStatus | str = "nothing"
+        seen: StatusView | str = "nothing"
         try:
             async with asyncio.timeout(timeout.total_seconds()):
                 while True:
@@ -252,7 +250,7 @@ class LoopResource:
         except TimeoutError:
             raise AssertionError(f"timeout; last status {seen}, reports {await self.reports()}") from None
 
-    async def until_ready(self, generation: int = 1, *, timeout: timedelta = TIMEOUT) -> ResourceStatus:
+    async def until_ready(self, generation: int = 1, *, timeout: timedelta = TIMEOUT) -> StatusView:
         return await self.until(lambda now: now.is_ready and now.generation == generation, timeout=timeout)
 
     async def until_gone(self) -> None:

@@ -23,7 +23,7 @@ class ReportView(msgspec.Struct, frozen=True):
     is_stored: bool
 
 
-class ResourceStatus(msgspec.Struct, frozen=True):
+class StatusView(msgspec.Struct, frozen=True):
     generation: int
     observed_generation: int
     ready: str
@@ -37,10 +37,10 @@ class ResourceStatus(msgspec.Struct, frozen=True):
         return self.ready == "True"
 
 
-def read_status(body: Body) -> ResourceStatus:
+def read_status(body: Body) -> StatusView:
     status = body["status"]
     conditions = {condition["type"]: condition for condition in status["conditions"]}
-    return ResourceStatus(
+    return StatusView(
         generation=body["generation"],
         observed_generation=status["observed_generation"],
         ready=conditions["Ready"]["status"],

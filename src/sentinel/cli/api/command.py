@@ -21,7 +21,7 @@ from sentinel.runtime.settings.server import exposure_problems, listen_address
 
 
 @click.command()
-@options.server_options(listen="127.0.0.1:8000", database="fleet.db")
+@options.service_options(listen="127.0.0.1:8000", database="fleet.db")
 @click.option("--kinds-file", metavar="FILE", help="The kinds to serve, and the adapters that each requires.")
 @options.credential_options
 @options.set_option

@@ -16,7 +16,7 @@ from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.pulse.decision import Reason
 from sentinel.pulse.forecast import Forecast
 from sentinel.pulse.forecast import forecast as forecast_fleet
-from sentinel.pulse.forecast.projection import Estimate
+from sentinel.pulse.forecast.estimate import Estimate
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock

@@ -18,7 +18,7 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import tracing
-from sentinel.runtime.lifecycle.part import Shared, shared_resource
+from sentinel.runtime.lifecycle.part import SharedResource, shared_resource
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded
 from sentinel.runtime.tracing import Tracer
@@ -78,7 +78,7 @@ def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceC
                 series=metrics.claim(shard=settings.shard, resource_type=settings.resource_type),
             )
         ],
-        shared=[Shared("tracing", lambda: _closing(tracer)), shared_resource("broker", publisher)],
+        shared=[SharedResource("tracing", lambda: _closing(tracer)), shared_resource("broker", publisher)],
         description=_description(settings, broker),
     )
 

@@ -19,7 +19,7 @@ from sentinel.core.times import timestamp
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import ApiUnavailable
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
 
@@ -81,7 +81,7 @@ class PulseActivityObserver:
         at = self._clock.now()
         for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource, reason = pending.paced.resource, pending.paced.decision.reason
-            is_confirmed = outcome is Outcome.CONFIRMED
+            is_confirmed = outcome is PublishOutcome.CONFIRMED
             self._on_activity(
                 Activity(
                     at=at,

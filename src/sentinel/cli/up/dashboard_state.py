@@ -15,7 +15,7 @@ import msgspec
 from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.up.activity import Activity
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
 _MAX_ACTIVITIES = 200
@@ -164,7 +164,7 @@ class DashboardObserver:
                 self._decisions[decision.resource.id] = decision
 
     def published(self, batch: PublishedBatch) -> None:
-        self._state.add_published(self._at, batch.outcomes.count(Outcome.CONFIRMED))
+        self._state.add_published(self._at, batch.outcomes.count(PublishOutcome.CONFIRMED))
 
     def finished(self, report: CycleReport) -> None:
         decisions, self._decisions = self._decisions, {}

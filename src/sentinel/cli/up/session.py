@@ -38,7 +38,7 @@ from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.lifecycle.part import Part, PartFactory, Shared, shared_resource
+from sentinel.runtime.lifecycle.part import Part, PartFactory, SharedResource, shared_resource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.log import get_logger
@@ -134,10 +134,10 @@ class UpSession:
                 *self._demo_factories(),
             ],
             shared=[
-                Shared("view", self.view.on_loop),
+                SharedResource("view", self.view.on_loop),
                 shared_resource("database", self._server.database),
-                *([] if ready_file is None else [Shared("ready file", ready_file.cleaned)]),
-                Shared("listener", self._listening),
+                *([] if ready_file is None else [SharedResource("ready file", ready_file.cleaned)]),
+                SharedResource("listener", self._listening),
                 *(
                     shared_resource(f"broker for {plural}", publisher)
                     for plural, publisher in self._publishers.items()

@@ -21,7 +21,7 @@ from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.clock import Clock
 from sentinel.ports.subscription import Subscriber
 from sentinel.ports.task_http import HttpClient
-from sentinel.runtime.lifecycle.part import Part, Step
+from sentinel.runtime.lifecycle.part import Hook, Part
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.version import __version__
@@ -108,10 +108,10 @@ def build_adapter(
     )
 
 
-def _all(*steps: Step) -> Step:
+def _all(*hooks: Hook) -> Hook:
     async def close() -> None:
-        for step in steps:
-            await step()
+        for hook in hooks:
+            await hook()
 
     return close
 

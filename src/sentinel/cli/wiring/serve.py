@@ -23,7 +23,7 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
-from sentinel.runtime.lifecycle.part import PartFactory, Shared, Step
+from sentinel.runtime.lifecycle.part import Hook, PartFactory, SharedResource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import Log, configure_logging, get_logger
@@ -81,7 +81,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 
     parts: Sequence[PartFactory]
     """Started in this order."""
-    shared: Sequence[Shared] = ()
+    shared: Sequence[SharedResource] = ()
     """What the parts share. Opened in this order before the parts, closed in reverse after them."""
     description: Mapping[str, object] = {}
     """The fields of the first log line."""
@@ -93,7 +93,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """For a service that can stop itself."""
     dynamic: DynamicParts | None = None
     """For a service that adds and removes parts while it runs."""
-    on_reload: Step | None = None
+    on_reload: Hook | None = None
     """Called on SIGHUP. None: SIGHUP stops the service."""
     has_large_responses: bool = False
     """Whether it sends bodies of many megabytes. The allocator then keeps large blocks for reuse."""
@@ -161,7 +161,7 @@ def refuse(problems: Iterable[object]) -> int:
     return ExitCode.MISCONFIGURED
 
 
-def _probe_listeners(probes: ProbeAddresses | None, context: ServiceContext) -> list[Shared]:
+def _probe_listeners(probes: ProbeAddresses | None, context: ServiceContext) -> list[SharedResource]:
     if probes is None:
         return []
     from sentinel.runtime.probes.listener import listeners  # loads aiohttp, which a REST server does not need
@@ -176,5 +176,5 @@ def _probe_listeners(probes: ProbeAddresses | None, context: ServiceContext) -> 
     return [_share(listener) for listener in opened]
 
 
-def _share(listener: Listener) -> Shared:
-    return Shared(f"listener {listener.address}", lambda: listener)
+def _share(listener: Listener) -> SharedResource:
+    return SharedResource(f"listener {listener.address}", lambda: listener)

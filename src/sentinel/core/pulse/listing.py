@@ -101,9 +101,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     seen: int = 0
     max_items: int = MAX_UNCOUNTED
     """How many items may be seen before the list counts as endless."""
-    frontier: int = 0
+    highest_page: int = 0
     """While a page is read a second time, the highest page that has been read; otherwise 0."""
-    landmark: str = ""
+    checkpoint: str = ""
     """An earlier cursor. If it comes again, the walk is in a cycle."""
     recent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     """The ids of the last two pages."""
@@ -245,7 +245,7 @@ def advance(position: Position, page: DecodedPage, *, previous_count: int | None
             raise BadPage(f"expected page {position.number}, got page {page.page!r} again")
     if following is not None:
         # A page that is read a second time is the one before the latest, and replaces it.
-        recent = (ids, latest) if position.frontier else (latest, ids)
+        recent = (ids, latest) if position.highest_page else (latest, ids)
         following = msgspec.structs.replace(following, recent=recent)
         if following.seen > following.max_items:
             raise EndlessList(
@@ -258,7 +258,7 @@ def advance(position: Position, page: DecodedPage, *, previous_count: int | None
 
 def _is_another_page(position: Position, page: DecodedPage) -> bool:
     """Whether the server itself numbers the page differently; relevant only for pages without a new resource."""
-    by_number = not position.after and not position.frontier
+    by_number = not position.after and not position.highest_page
     return by_number and page.page not in (None, position.number)
 
 
@@ -283,24 +283,26 @@ def _after_numbered(position: Position, page: DecodedPage) -> Position | None:
         hint = "; does the server cap its pages below page_size?" if number == 1 and count else ""
         raise ShortPage(f"expected {promised} items of a total of {total}, got {count}{hint}", count=count)
 
-    if position.frontier:
-        frontier, highest, seen = position.frontier, max(total, position.total), position.seen
+    if position.highest_page:
+        highest_page, highest_total, seen = position.highest_page, max(total, position.total), position.seen
     else:
-        frontier, highest, seen = number, total, position.seen + count
+        highest_page, highest_total, seen = number, total, position.seen + count
         if total < position.total:
             # Something was deleted since the previous page was read. An unseen item may have moved from this page
             # to the previous one. Read that page again.
-            return msgspec.structs.replace(position, number=number - 1, frontier=number, total=total, seen=seen)
-    if frontier * page_size >= total:
+            return msgspec.structs.replace(
+                position, number=number - 1, highest_page=number, total=total, seen=seen
+            )
+    if highest_page * page_size >= total:
         return None
     return msgspec.structs.replace(
         position,
-        number=frontier + 1,
+        number=highest_page + 1,
         page_size=page_size,
-        total=highest,
+        total=highest_total,
         seen=seen,
         max_items=_max_items(position, page),
-        frontier=0,
+        highest_page=0,
     )
 
 
@@ -316,7 +318,7 @@ def _after_cursor(position: Position, page: DecodedPage, previous_count: int | N
             raise ShortPage(f"expected {promised} items of a total of {total}, got {count}", count=count)
     if not page.next:
         return None
-    if page.next in (position.after, position.landmark):
+    if page.next in (position.after, position.checkpoint):
         raise EndlessList(f"page {number} leads back to a page that has been read")
     return msgspec.structs.replace(
         position,
@@ -325,13 +327,13 @@ def _after_cursor(position: Position, page: DecodedPage, previous_count: int | N
         page_size=max(position.page_size, count),
         seen=position.seen + max(count, 1),
         max_items=_max_items(position, page),
-        # Brent's cycle detection: the landmark moves at every power of two, so a cycle of any length is found.
-        landmark=position.landmark if number & (number - 1) else page.next,
+        # Brent's cycle detection: the checkpoint moves at every power of two, so a cycle of any length is found.
+        checkpoint=position.checkpoint if number & (number - 1) else page.next,
         is_plain=page.is_plain and (position.is_plain or number == 1),
     )
 
 
 def _max_items(position: Position, page: DecodedPage) -> int:
-    if position.number > 1 or position.frontier or page.total is None:
+    if position.number > 1 or position.highest_page or page.total is None:
         return position.max_items
     return 2 * page.total + MAX_GROWTH

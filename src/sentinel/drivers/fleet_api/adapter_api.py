@@ -22,7 +22,7 @@ from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.problem_codes import Code
-from sentinel.drivers.fleet_api.connection import FAILURES, api_unavailable
+from sentinel.drivers.fleet_api.connection import REQUEST_FAILURES, api_unavailable
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected
 from sentinel.drivers.rest.problem import ReceivedProblem
@@ -114,7 +114,7 @@ class HttpAdapterApi:
             response = await self._client.request(
                 method, f"/{path}", timeout=self._timeout, limit=_MAX_BODY, body=body, headers=headers
             )
-        except FAILURES as failure:
+        except REQUEST_FAILURES as failure:
             if isinstance(failure, RequestRejected) and _is_about_resource(failure):
                 return _Response(failure.status, b"", "", failure.response.problem, str(failure))
             raise api_unavailable(failure) from failure.__cause__

@@ -15,8 +15,8 @@ from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidUrl
 from sentinel.ports.errors import ApiUnavailable, Misconfigured
 
-Failure: TypeAlias = Unreachable | RequestRejected | TooLarge | Misconfigured
-FAILURES = (Unreachable, RequestRejected, TooLarge, Misconfigured)
+RequestFailure: TypeAlias = Unreachable | RequestRejected | TooLarge | Misconfigured
+REQUEST_FAILURES = (Unreachable, RequestRejected, TooLarge, Misconfigured)
 """The exceptions of `RestClient.request`."""
 
 
@@ -55,7 +55,7 @@ def connect(
         raise ValueError(f"endpoint: {error}") from None
 
 
-def api_unavailable(failure: Failure) -> ApiUnavailable:
+def api_unavailable(failure: RequestFailure) -> ApiUnavailable:
     """Translate a failed request; the text names the setting that may be wrong."""
     match failure:
         case RequestRejected(response=response):

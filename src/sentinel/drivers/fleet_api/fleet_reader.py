@@ -20,7 +20,7 @@ import msgspec
 from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.pulse import listing
 from sentinel.core.pulse.listing import Position
-from sentinel.drivers.fleet_api.connection import FAILURES, Failure, api_unavailable
+from sentinel.drivers.fleet_api.connection import REQUEST_FAILURES, RequestFailure, api_unavailable
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected, TooLarge
 from sentinel.ports.errors import ApiUnavailable
@@ -167,7 +167,7 @@ class HttpFleetReader:
         """Return the body of a page. Raises `ApiUnavailable` for every failure."""
         try:
             response = await self._client.request("GET", path, timeout=timeout, limit=MAX_BODY)
-        except FAILURES as failure:
+        except REQUEST_FAILURES as failure:
             raise _api_unavailable(failure) from failure.__cause__
         if response.status != HTTPStatus.OK:
             raise ApiUnavailable(response.line)
@@ -184,7 +184,7 @@ def _fields_parameter(fields: tuple[str, ...]) -> str:
     return f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
 
 
-def _api_unavailable(failure: Failure) -> ApiUnavailable:
+def _api_unavailable(failure: RequestFailure) -> ApiUnavailable:
     if isinstance(failure, TooLarge):
         return ApiUnavailable(
             f"expected at most {failure.limit} bytes, got more; lower page_size", needs_operator=True

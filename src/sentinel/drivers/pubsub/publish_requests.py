@@ -18,7 +18,7 @@ from google.protobuf.message import Message as Protobuf  # type: ignore[import-u
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
 from sentinel.core import events
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 10_000_000
@@ -69,7 +69,7 @@ class PublishBatch:
 
     def __init__(self, events: Sequence[events.Event]) -> None:
         self.events = events
-        self.outcomes = [Outcome.UNCONFIRMED] * len(events)
+        self.outcomes = [PublishOutcome.UNCONFIRMED] * len(events)
         self.seconds: list[float] = []
         self.reasons: dict[int, str] = {}
         """The last error of a request, by the position of its first event."""
@@ -78,7 +78,7 @@ class PublishBatch:
     def first_error(self, default: str) -> str:
         """Return why the first event that was not confirmed failed; empty if all were."""
         for position, outcome in enumerate(self.outcomes):
-            if outcome is not Outcome.CONFIRMED:
+            if outcome is not PublishOutcome.CONFIRMED:
                 return self.reasons.get(position, default)
         return ""
 
@@ -96,7 +96,7 @@ class EncodedRequest:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def set_outcome(self, outcome: Outcome, seconds: float) -> None:
+    def set_outcome(self, outcome: PublishOutcome, seconds: float) -> None:
         outcomes = self.batch.outcomes
         for position in self.positions:
             outcomes[position] = outcome
@@ -157,7 +157,7 @@ class RequestEncoder:
                 body = events.body(event, self._mode)
                 needed = self._measure(event, body, shared)
             except (ValueError, TypeError) as error:  # includes text that is not valid Unicode
-                batch.outcomes[position] = Outcome.UNSENDABLE
+                batch.outcomes[position] = PublishOutcome.UNSENDABLE
                 batch.reasons[position] = f"cannot be sent: {error}"
                 continue
             count = len(request)

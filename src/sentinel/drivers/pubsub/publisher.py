@@ -25,7 +25,7 @@ from sentinel.drivers.pubsub import client
 from sentinel.drivers.pubsub.client import CALL_ERRORS, DEFAULT_ENDPOINT, LazyConnection, describe_error
 from sentinel.drivers.pubsub.publish_requests import EncodedRequest, PublishBatch, RequestEncoder, RequestLimits
 from sentinel.drivers.reconnect import ConnectionSupervisor
-from sentinel.ports.publisher import Connectivity, Outcome, Receipt
+from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 4
@@ -172,13 +172,13 @@ class PubSubPublisher:
                 if halves:
                     return await self._send_request(halves[0]) and await self._send_request(halves[1])
                 request.set_error(describe_error(error))
-                request.set_outcome(Outcome.REFUSED, self._now() - start)
+                request.set_outcome(PublishOutcome.REFUSED, self._now() - start)
                 return True
             except CALL_ERRORS as error:
                 request.set_error(describe_error(error))
                 self._recheck.set()
                 if not self._is_transient(error):
-                    request.set_outcome(Outcome.REFUSED, self._now() - start)
+                    request.set_outcome(PublishOutcome.REFUSED, self._now() - start)
                     return True
             else:
                 return self._confirm(request, response, self._now() - start)
@@ -198,7 +198,7 @@ class PubSubPublisher:
         if ids != len(request):
             request.set_error(f"{len(request)} messages were sent, but {ids} confirmed")
             return False
-        request.set_outcome(Outcome.CONFIRMED, seconds)
+        request.set_outcome(PublishOutcome.CONFIRMED, seconds)
         self._confirmations += 1
         self._supervisor.connected()
         return True

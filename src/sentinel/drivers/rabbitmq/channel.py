@@ -22,7 +22,7 @@ from sentinel.core.events import Mode
 from sentinel.drivers.rabbitmq.confirms import EventBatch, OutstandingConfirms
 from sentinel.drivers.rabbitmq.connection import set_lost, set_lost_on_close
 from sentinel.drivers.rabbitmq.frames import FrameEncoder, Unsendable
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 
 _CHANNEL_NUMBER = 1
 _WRITE_SIZE = 256 * 1024
@@ -140,7 +140,7 @@ class ConfirmingChannel:
     def _is_written(self) -> bool:
         return self._write_done is None or self._write_done.done()
 
-    def _on_confirm(self, number: int, outcome: Outcome, multiple: bool) -> None:
+    def _on_confirm(self, number: int, outcome: PublishOutcome, multiple: bool) -> None:
         self._last_confirm_time = now = self._now()
         self._outstanding.confirm(number, outcome, now, multiple=multiple)
         self._check_condition()
@@ -177,7 +177,7 @@ class _Channel(aiormq.Channel):
         self,
         connection: AbstractConnection,
         *,
-        on_confirm: Callable[[int, Outcome, bool], None],
+        on_confirm: Callable[[int, PublishOutcome, bool], None],
         on_return: Callable[[str], None],
         frame_buffer: int,
     ) -> None:
@@ -186,7 +186,7 @@ class _Channel(aiormq.Channel):
         super().__init__(connection, _CHANNEL_NUMBER, frame_buffer=frame_buffer)
 
     async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
-        outcome = Outcome.CONFIRMED if isinstance(frame, Basic.Ack) else Outcome.REFUSED
+        outcome = PublishOutcome.CONFIRMED if isinstance(frame, Basic.Ack) else PublishOutcome.REFUSED
         self._on_confirm(frame.delivery_tag or 0, outcome, bool(getattr(frame, "multiple", False)))
 
     async def _on_return_frame(self, frame: Basic.Return) -> None:

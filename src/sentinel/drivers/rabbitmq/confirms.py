@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sentinel.core.events import Event
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.publisher import PublishOutcome
 
 
 class EventBatch:
@@ -18,7 +18,7 @@ class EventBatch:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
-        self.outcomes = [Outcome.UNCONFIRMED] * len(events)
+        self.outcomes = [PublishOutcome.UNCONFIRMED] * len(events)
         self.seconds: list[float] = []
         self.unsendable_reasons: dict[int, str] = {}
         """By position."""
@@ -34,7 +34,7 @@ class EventBatch:
 
     def skip_next(self, reason: str) -> None:
         """Skip an event that cannot be sent."""
-        self.outcomes[self.handled] = Outcome.UNSENDABLE
+        self.outcomes[self.handled] = PublishOutcome.UNSENDABLE
         self.unsendable_reasons[self.handled] = reason
         self.handled += 1
 
@@ -82,7 +82,7 @@ class OutstandingConfirms:
         """Record a returned message; the confirm that follows makes it unroutable."""
         self._returned[message_id] = self._returned.get(message_id, 0) + 1
 
-    def confirm(self, number: int, outcome: Outcome, now: float, *, multiple: bool) -> None:
+    def confirm(self, number: int, outcome: PublishOutcome, now: float, *, multiple: bool) -> None:
         """Record the broker's ack or nack of a message, or of all up to it. The first one for a message counts."""
         for run in self._runs:
             if run.first > number:
@@ -92,18 +92,18 @@ class OutstandingConfirms:
                 self._confirm_run(run, first, min(number, run.last), outcome, now)
         self._runs = [run for run in self._runs if run.unconfirmed]
 
-    def _confirm_run(self, run: _Run, first: int, last: int, outcome: Outcome, now: float) -> None:
+    def _confirm_run(self, run: _Run, first: int, last: int, outcome: PublishOutcome, now: float) -> None:
         outcomes = run.batch.outcomes
         start = run.position + first - run.first
         end = run.position + last - run.first + 1
-        new = outcomes[start:end].count(Outcome.UNCONFIRMED)
+        new = outcomes[start:end].count(PublishOutcome.UNCONFIRMED)
         if new == end - start and not self._returned:
             outcomes[start:end] = [outcome] * new
         else:
             for position in range(start, end):
-                if outcomes[position] is Outcome.UNCONFIRMED:
+                if outcomes[position] is PublishOutcome.UNCONFIRMED:
                     was_returned = self._pop_returned(run.batch.events[position].id)
-                    outcomes[position] = Outcome.UNROUTABLE if was_returned else outcome
+                    outcomes[position] = PublishOutcome.UNROUTABLE if was_returned else outcome
         run.batch.seconds += [now - run.sent] * new
         run.batch.unconfirmed -= new
         run.unconfirmed -= new

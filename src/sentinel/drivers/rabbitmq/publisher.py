@@ -21,7 +21,7 @@ from sentinel.drivers.rabbitmq.confirms import EventBatch
 from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress
 from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Connectivity, Outcome, Receipt
+from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 1000
@@ -117,15 +117,15 @@ class RabbitMQPublisher:
 
     def _first_error(self, batch: EventBatch, unconfirmed_reason: str) -> str:
         """Return why the first event that was not confirmed failed; empty if all were."""
-        if batch.outcomes.count(Outcome.CONFIRMED) == len(batch.outcomes):
+        if batch.outcomes.count(PublishOutcome.CONFIRMED) == len(batch.outcomes):
             return ""
-        position = next(i for i, outcome in enumerate(batch.outcomes) if outcome is not Outcome.CONFIRMED)
+        position = next(i for i, outcome in enumerate(batch.outcomes) if outcome is not PublishOutcome.CONFIRMED)
         match batch.outcomes[position]:
-            case Outcome.UNROUTABLE:
+            case PublishOutcome.UNROUTABLE:
                 return f"exchange {self._exchange!r} has no queue for routing key {self._routing_key!r}"
-            case Outcome.UNSENDABLE:
+            case PublishOutcome.UNSENDABLE:
                 return f"cannot be sent: {batch.unsendable_reasons[position]}"
-            case Outcome.REFUSED:
+            case PublishOutcome.REFUSED:
                 return "refused by a queue, perhaps because it is full"
             case _:
                 return unconfirmed_reason

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sentinel.core.access import Role
 from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, required, to_micros
-from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement, Value
+from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, SqlValue, Statement
 from sentinel.ports.audit import AuditEntry, AuditQuery
 
 metadata = sa.MetaData()
@@ -51,7 +51,7 @@ def insert_for_each_row_of(change: sa.CTE) -> sa.Insert:
     return sa.insert(entries).inline().from_select(list(_PARAMETERS), rows)
 
 
-def values(entry: AuditEntry) -> dict[str, Value]:
+def values(entry: AuditEntry) -> dict[str, SqlValue]:
     """The parameters of these statements for an entry."""
     return {
         "audit_id": entry.id,

@@ -7,7 +7,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, required, to_micros
-from sentinel.drivers.sql.engine.statements import Row, SqlDatabase, Statement, Value
+from sentinel.drivers.sql.engine.statements import Row, SqlDatabase, SqlValue, Statement
 from sentinel.ports.idempotency import StoredResponse
 
 KEY_CONSTRAINT = "idempotency_keys_key"
@@ -36,7 +36,7 @@ _oldest = (
 _EXPIRE = Statement(sa.delete(keys).where(sa.tuple_(keys.c.actor, keys.c.key).in_(_oldest)))
 
 
-def values(response: StoredResponse) -> dict[str, Value]:
+def values(response: StoredResponse) -> dict[str, SqlValue]:
     """The parameters of `REMEMBER` for a response."""
     return {
         "actor": response.actor,

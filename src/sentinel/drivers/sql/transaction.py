@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Self, TypeVar
 
 from sentinel.drivers.sql import audit, idempotency
-from sentinel.drivers.sql.engine.statements import Duplicate, Row, Session, SqlDatabase, Statement, Value
+from sentinel.drivers.sql.engine.statements import Duplicate, Row, Session, SqlDatabase, SqlValue, Statement
 from sentinel.ports.audit import AuditEntry
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
@@ -63,7 +63,7 @@ class SqlTransaction:
     def _write_deferred(self) -> None:
         """Called before every statement. A component that defers a statement overrides it."""
 
-    def _run(self, statement: Statement, values: Mapping[str, Value]) -> None:
+    def _run(self, statement: Statement, values: Mapping[str, SqlValue]) -> None:
         self._require_open()
         self._write_deferred()
         try:
@@ -76,7 +76,7 @@ class SqlTransaction:
             self._violation = kind(f"{error.constraint} is taken")
             raise self._violation from error
 
-    def _rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def _rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self._require_open()
         self._write_deferred()
         return self._session.rows(statement, **values)

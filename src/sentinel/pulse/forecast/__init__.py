@@ -1,7 +1,7 @@
 """What a configuration will publish and cost, for the fleet as it is and for another size.
 
 `calibration` measures the live fleet, `simulation` runs the pulse's decisions and pacing on virtual time, and
-`projection` combines both for a fleet of any size.
+`estimate` combines both for a fleet of any size.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
-from sentinel.pulse.forecast import projection
+from sentinel.pulse.forecast import estimate
 from sentinel.pulse.forecast.calibration import calibrate
-from sentinel.pulse.forecast.projection import Costs, Estimate, ForecastProjection
+from sentinel.pulse.forecast.estimate import Costs, Estimate, Estimator
 from sentinel.pulse.forecast.simulation import SimulationPlan
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.log import LogLevel
@@ -42,7 +42,7 @@ class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
     """From an event to the adapters' report. The report leaves the readiness of the resource as it was."""
     cpu_microseconds_per_sent_event: float
     """To publish an event on RabbitMQ and, at log level info or below, to log it."""
-    publisher_mebibytes: float = projection.PUBLISHER_MEBIBYTES
+    publisher_mebibytes: float = estimate.PUBLISHER_MEBIBYTES
     """Memory of the RabbitMQ driver and its connection."""
 
 
@@ -88,13 +88,13 @@ async def forecast(
         duration=duration,
     )
     is_logged = settings.log.level in (LogLevel.DEBUG, LogLevel.INFO)
-    log_microseconds = projection.LOG_MICROSECONDS if is_logged else 0.0
+    log_microseconds = estimate.LOG_MICROSECONDS if is_logged else 0.0
     assumed = Assumptions(
         over_seconds=duration.total_seconds(),
         answer_after_seconds=answer_after.total_seconds(),
-        cpu_microseconds_per_sent_event=projection.PUBLISH_MICROSECONDS + log_microseconds,
+        cpu_microseconds_per_sent_event=estimate.PUBLISH_MICROSECONDS + log_microseconds,
     )
-    projected = ForecastProjection(
+    estimator = Estimator(
         profile=calibration.profile,
         costs=calibration.costs,
         plan=plan,
@@ -108,9 +108,9 @@ async def forecast(
         shard=settings.shard,
         poll_interval_seconds=settings.poll_interval.total_seconds(),
         fleet=MeasuredFleet(resources, ready, resources - ready, len(calibration.malformed)),
-        now=projected.at(resources),
-        at_size=None if size is None else projected.at(size),
-        largest_fleet=projected.largest_fleet(),
+        now=estimator.at(resources),
+        at_size=None if size is None else estimator.at(size),
+        largest_fleet=estimator.largest_fleet(),
         measured=calibration.costs,
         assumed=assumed,
     )

@@ -28,7 +28,7 @@ from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.pulse.explain import NullPublisher
-from sentinel.pulse.forecast.projection import Costs
+from sentinel.pulse.forecast.estimate import Costs
 from sentinel.pulse.forecast.simulation import FleetProfile
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 Loop: TypeAlias = Callable[[Stopping], Coroutine[Any, Any, None]]
-Step: TypeAlias = Callable[[], Awaitable[object]]
+Hook: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +34,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     liveness: Mapping[str, HealthCheck] = {}
     """Liveness checks: problems that a restart of the process would fix."""
     registry: CollectorRegistry | None = None
-    start: Step | None = None
+    start: Hook | None = None
     """Awaited before the loops start. If it fails, the part has failed."""
-    close: Step | None = None
+    close: Hook | None = None
     """Awaited after the loops have ended, and after `start` has failed."""
     is_finite: bool = False
     """Whether its loops may return on their own. A run ends successfully when all its parts have returned."""
@@ -45,7 +45,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 PartFactory: TypeAlias = Callable[[], "Part | Awaitable[Part]"]
 
 
-class Shared(msgspec.Struct, frozen=True):
+class SharedResource(msgspec.Struct, frozen=True):
     """A resource that parts share: entered before the first part is built, exited after the last is closed."""
 
     name: str
@@ -58,7 +58,7 @@ class _Openable(Protocol):
     async def close(self) -> None: ...
 
 
-def shared_resource(name: str, resource: _Openable) -> Shared:
+def shared_resource(name: str, resource: _Openable) -> SharedResource:
     """Share something that has `open` and `close`, such as a `ports.Publisher`."""
 
     @asynccontextmanager
@@ -69,4 +69,4 @@ def shared_resource(name: str, resource: _Openable) -> Shared:
         finally:
             await resource.close()
 
-    return Shared(name, context)
+    return SharedResource(name, context)

@@ -29,7 +29,7 @@ from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime import process
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
-from sentinel.runtime.lifecycle.part import PartFactory, Shared, Step
+from sentinel.runtime.lifecycle.part import Hook, PartFactory, SharedResource
 from sentinel.runtime.lifecycle.service import Service
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.lifecycle.supervisor import RunningParts, Supervisor
@@ -47,7 +47,7 @@ CLOSE_TIMEOUT = timedelta(seconds=3)
 async def run(
     *,
     parts: Sequence[PartFactory],
-    shared: Sequence[Shared] = (),
+    shared: Sequence[SharedResource] = (),
     dynamic: DynamicParts | None = None,
     log: Log,
     health: Health | None = None,
@@ -55,7 +55,7 @@ async def run(
     drain_timeout: timedelta = DRAIN_TIMEOUT,
     close_timeout: timedelta = CLOSE_TIMEOUT,
     restart: Backoff | None = None,
-    on_reload: Step | None = None,
+    on_reload: Hook | None = None,
     stopping: Stopping | None = None,
     signals: Collection[signal.Signals] = process.SIGNALS,
     jitter: Callable[[], float] = random.random,
@@ -98,8 +98,8 @@ async def run(
         return service.exit_code
 
 
-async def _open_shared(service: Service, shared: Sequence[Shared], stack: AsyncExitStack) -> None:
-    async def enter(resource: Shared) -> None:
+async def _open_shared(service: Service, shared: Sequence[SharedResource], stack: AsyncExitStack) -> None:
+    async def enter(resource: SharedResource) -> None:
         context = resource.context()
         await context.__aenter__()
         stack.push_async_callback(service.close, resource.name, lambda: context.__aexit__(None, None, None))
@@ -155,7 +155,7 @@ async def _start_parts(service: Service, running: RunningParts, factories: Seque
 class Reloader:
     """Reloads once for any number of requests that came before, and never twice at the same time."""
 
-    def __init__(self, reload: Step, *, log: Log) -> None:
+    def __init__(self, reload: Hook, *, log: Log) -> None:
         self._reload = reload
         self._log = log
         self._requested = asyncio.Event()

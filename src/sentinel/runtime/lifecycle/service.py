@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.lifecycle.part import Step
+from sentinel.runtime.lifecycle.part import Hook
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.health import Health
@@ -62,7 +62,7 @@ class Service:
             self.exit_code = ExitCode.MISCONFIGURED if is_misconfigured else ExitCode.FAILURE
         self.stop(failed=name)
 
-    async def close(self, name: str, step: Step) -> None:
+    async def close(self, name: str, hook: Hook) -> None:
         """Run one close step. A failure is logged, so that later steps still run."""
         now = asyncio.get_running_loop().time()
         timeout = self.close_timeout.total_seconds()
@@ -71,7 +71,7 @@ class Service:
             timeout = min(timeout, max(0.0, self._close_deadline - now))
         try:
             async with asyncio.timeout(timeout):
-                await step()
+                await hook()
         except TimeoutError:
             self.log.warning("close.expired", name=name, after=timedelta(seconds=timeout))
         except Exception as error:

@@ -20,7 +20,7 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.idempotency import StoredResponse
 from tests.support.databases import backends, postgresql
-from tests.support.databases.empty import BOTH, empty_database
+from tests.support.databases.empty import DatabaseKind, empty_database
 from tests.support.fleet.store_records import MOMENT, SECOND
 
 TIMEOUT = 60.0
@@ -79,10 +79,10 @@ def until(revision: str) -> History:
     return History(HISTORY.revisions[: HISTORY.revisions.index(revision) + 1], HISTORY.folders)
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=list(DatabaseKind))
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> OldDatabase:
     """A database at the first revision."""
-    url = empty_database(request, tmp_path)
+    url = empty_database(request.param, request, tmp_path)
     await engine.migrate(url, history=until("0001"))
     return OldSqlite(url) if url.startswith("sqlite") else OldPostgresql(url)
 

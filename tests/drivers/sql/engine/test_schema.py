@@ -27,8 +27,8 @@ from sentinel.drivers.sql.engine.schema import Migration
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured
 from tests.support.databases import postgresql
-from tests.support.databases.all_tables import TABLES
-from tests.support.databases.empty import BOTH, empty_database
+from tests.support.databases.empty import DatabaseKind, empty_database
+from tests.support.databases.postgresql import TABLES
 
 TIMEOUT = 60.0
 HEAD = HISTORY.head
@@ -97,10 +97,10 @@ def test_one_of_many_concurrent_processes_migrates_sqlite(tmp_path: Path) -> Non
     assert sorted(outputs) == sorted(["None"] + [HEAD] * 3)
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=list(DatabaseKind))
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyDatabase:
     """The URL of a database without tables, and a function that runs a statement there."""
-    url = empty_database(request, tmp_path)
+    url = empty_database(request.param, request, tmp_path)
 
     def execute(statement: str) -> None:
         if url.startswith("postgresql"):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import msgspec
 import pytest
 
-from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Statement, Value
+from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, SqlValue, Statement
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.optimistic import OptimisticTransaction
 from sentinel.ports.audit import AuditQuery
@@ -30,7 +30,7 @@ from tests.support.fleet.store_records import (
 TIMEOUT = 60.0
 
 
-class OneResource:
+class OneResourceSession:
     """A session on a database with at most one resource. `is_overtaken`: another server writes it in between."""
 
     can_write_two_tables = True
@@ -41,24 +41,24 @@ class OneResource:
         self._found = [] if resource is None else [rows.all_columns(resource)]
         self._is_overtaken = is_overtaken
         self.locked: list[str] = []
-        self.written: list[Mapping[str, Value]] = []
+        self.written: list[Mapping[str, SqlValue]] = []
         self.statements = 0
 
     def lock_key(self, key: str) -> None:
         self.locked.append(key)
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self.statements += 1
         return [[each[column.name] for column in rows.RESOURCE.selected_columns] for each in self._found]
 
-    def run(self, statement: Statement, **values: Value) -> int:
+    def run(self, statement: Statement, **values: SqlValue) -> int:
         self.statements += 1
         if self._is_overtaken:
             return 0
         self.written.append(values)
         return 1
 
-    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, SqlValue]]) -> None:
         raise AssertionError("an attempt writes once")
 
 
@@ -84,7 +84,7 @@ def suppressing_the_error(fleet: FleetTransaction) -> None:
 
 
 def test_a_report_takes_two_statements_and_locks_its_key() -> None:
-    session = OneResource(stored("cls-1", document=b"6"))
+    session = OneResourceSession(stored("cls-1", document=b"6"))
 
     assert OptimisticTransaction(session).perform(reporting("cls-1", 1)) == 7
 
@@ -96,7 +96,7 @@ def test_a_report_takes_two_statements_and_locks_its_key() -> None:
 
 
 def test_work_that_writes_nothing_takes_one_statement() -> None:
-    session = OneResource(stored("cls-1"))
+    session = OneResourceSession(stored("cls-1"))
 
     assert OptimisticTransaction(session).perform(lambda fleet: fleet.lock("cls-1")) == stored("cls-1")
 
@@ -120,7 +120,7 @@ def test_work_that_writes_nothing_takes_one_statement() -> None:
     ],
 )
 def test_work_beyond_one_row_needs_a_transaction(work: Callable[[FleetTransaction], object]) -> None:
-    session = OneResource(stored("cls-1", document=b"6"))
+    session = OneResourceSession(stored("cls-1", document=b"6"))
 
     with pytest.raises(NeedsTransaction):
         OptimisticTransaction(session).perform(work)
@@ -129,7 +129,7 @@ def test_work_beyond_one_row_needs_a_transaction(work: Callable[[FleetTransactio
 
 
 def test_a_report_on_a_child_needs_a_transaction() -> None:
-    session = OneResource(stored("np-1", parent=stored("cls-1"), document=b"6"))
+    session = OneResourceSession(stored("np-1", parent=stored("cls-1"), document=b"6"))
 
     with pytest.raises(NeedsTransaction):
         OptimisticTransaction(session).perform(reporting("np-1", 1))
@@ -138,14 +138,14 @@ def test_a_report_on_a_child_needs_a_transaction() -> None:
 
 
 def test_a_report_that_was_overtaken_needs_a_transaction() -> None:
-    session = OneResource(stored("cls-1", document=b"6"), is_overtaken=True)
+    session = OneResourceSession(stored("cls-1", document=b"6"), is_overtaken=True)
 
     with pytest.raises(NeedsTransaction):
         OptimisticTransaction(session).perform(reporting("cls-1", 1))
 
 
 def test_a_second_read_needs_a_transaction_even_if_nothing_was_found() -> None:
-    session = OneResource(None)
+    session = OneResourceSession(None)
 
     def work(fleet: FleetTransaction) -> None:
         assert fleet.lock("cls-1") is None

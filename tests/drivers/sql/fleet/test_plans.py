@@ -17,7 +17,7 @@ import pytest
 
 from sentinel.core import labels
 from sentinel.drivers.sql.engine.postgresql_session import connect
-from sentinel.drivers.sql.engine.statements import Row, Statement, Value
+from sentinel.drivers.sql.engine.statements import Row, SqlValue, Statement
 from sentinel.drivers.sql.fleet import lists
 from sentinel.ports.fleet_store import FleetTransaction, ListPosition, ListQuery, OrderBy, StoredResource
 from sentinel.runtime.secrets import Secret
@@ -30,7 +30,7 @@ LIMIT = 20
 POSITION = ListPosition(microseconds(MOMENT + 300 * SECOND), "cls-300")
 
 
-class Recorder:
+class RecordingSession:
     """A session that records the statements of a list. Its rows are made up: a full page and a total, so that the
     list runs every statement that it may need."""
 
@@ -38,20 +38,20 @@ class Recorder:
 
     def __init__(self, *, is_sqlite: bool) -> None:
         self.has_snapshot = self.joins_bytes = is_sqlite
-        self.statements: list[tuple[Statement, Mapping[str, Value]]] = []
+        self.statements: list[tuple[Statement, Mapping[str, SqlValue]]] = []
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self.statements.append((statement, values))
         return [(LIMIT, LIMIT), (None, LIMIT)]
 
-    def run(self, statement: Statement, **values: Value) -> int:
+    def run(self, statement: Statement, **values: SqlValue) -> int:
         raise AssertionError("a list writes nothing")
 
-    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, SqlValue]]) -> None:
         raise AssertionError("a list writes nothing")
 
 
-class Planner(ABC):
+class QueryPlanner(ABC):
     """A database with a fleet, that can explain its query plans."""
 
     is_sqlite: bool
@@ -62,31 +62,31 @@ class Planner(ABC):
         self._connection = connection
 
     @abstractmethod
-    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str: ...
+    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str: ...
 
     async def plan(self, query: ListQuery) -> str:
-        recorder = Recorder(is_sqlite=self.is_sqlite)
+        recorder = RecordingSession(is_sqlite=self.is_sqlite)
         lists.find(recorder, query)
         return "\n".join([await self.explain(*statement) for statement in recorder.statements])
 
 
-class SqlitePlanner(Planner):
+class SqlitePlanner(QueryPlanner):
     is_sqlite = True
     scan = "SCAN fleet_"
     sort = "TEMP B-TREE"
 
-    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
+    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str:
         compiled = statement.sqlite
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.bind(values))
         return "\n".join(row[3] for row in rows)
 
 
-class PostgresqlPlanner(Planner):
+class PostgresqlPlanner(QueryPlanner):
     is_sqlite = False
     scan = "Seq Scan"
     sort = "Sort  "
 
-    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
+    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str:
         # Prepared, because plain EXPLAIN would plan for these values.
         await self._connection.execute(f"PREPARE list AS {statement.postgresql.text}")
         nulls = ", ".join("NULL" for _ in statement.postgresql.bind(values))
@@ -132,7 +132,7 @@ def postgresql_fleet(postgresql_url: str) -> Iterator[str]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def planner(
     request: pytest.FixtureRequest, sqlite_fleet: Path, postgresql_fleet: str
-) -> AsyncIterator[Planner]:
+) -> AsyncIterator[QueryPlanner]:
     if request.param == "sqlite":
         with closing(sqlite3.connect(sqlite_fleet)) as connection:
             yield SqlitePlanner(connection)
@@ -160,7 +160,7 @@ def query(selector: str = "", **options: Unpack[ListOptions]) -> ListQuery:
 @pytest.mark.parametrize("is_descending", [False, True])
 @pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
 async def test_the_default_order_is_the_order_of_an_index(
-    planner: Planner, is_descending: bool, after: ListPosition | None
+    planner: QueryPlanner, is_descending: bool, after: ListPosition | None
 ) -> None:
     plan = await planner.plan(query(is_descending=is_descending, after=after))
 
@@ -178,7 +178,7 @@ async def test_the_default_order_is_the_order_of_an_index(
     ],
 )
 async def test_every_order_has_an_index(
-    planner: Planner, order_by: OrderBy, position: ListPosition, index: str
+    planner: QueryPlanner, order_by: OrderBy, position: ListPosition, index: str
 ) -> None:
     plan = await planner.plan(query(order_by=order_by, after=position))
 
@@ -188,7 +188,7 @@ async def test_every_order_has_an_index(
 
 
 @pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
-async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: ListPosition | None) -> None:
+async def test_a_selective_label_is_found_by_its_index(planner: QueryPlanner, after: ListPosition | None) -> None:
     plan = await planner.plan(query("shard=7", after=after))
 
     assert "fleet_labels_by_value" in plan
@@ -196,7 +196,7 @@ async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: 
 
 
 @pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
-async def test_a_common_label_is_scanned_in_order(planner: Planner, after: ListPosition | None) -> None:
+async def test_a_common_label_is_scanned_in_order(planner: QueryPlanner, after: ListPosition | None) -> None:
     plan = await planner.plan(query("region=us", after=after))
 
     assert "fleet_labels_by_value" in plan
@@ -207,15 +207,15 @@ async def test_a_common_label_is_scanned_in_order(planner: Planner, after: ListP
 @pytest.mark.parametrize(
     "selector", ["region in (us,eu)", "region", "shard>50", "shard=7,region=us,!gpu", "region!=us", "!gpu"]
 )
-async def test_no_selector_makes_a_page_read_the_whole_table(planner: Planner, selector: str) -> None:
+async def test_no_selector_makes_a_page_read_the_whole_table(planner: QueryPlanner, selector: str) -> None:
     plan = await planner.plan(query(selector, after=POSITION))
 
     assert planner.scan not in plan
 
 
 @pytest.mark.parametrize("others", [0, 1, 31])
-async def test_no_selector_makes_a_statement_too_long_to_parse(planner: Planner, others: int) -> None:
-    recorder = Recorder(is_sqlite=planner.is_sqlite)
+async def test_no_selector_makes_a_statement_too_long_to_parse(planner: QueryPlanner, others: int) -> None:
+    recorder = RecordingSession(is_sqlite=planner.is_sqlite)
     shards = ",".join(map(str, range(labels.MAX_VALUES)))
     selector = ",".join([f"shard in ({shards})", *(f"!gpu-{number}" for number in range(others))])
 
@@ -226,7 +226,7 @@ async def test_no_selector_makes_a_statement_too_long_to_parse(planner: Planner,
     assert planner.scan not in plan
 
 
-async def test_children_are_found_by_their_parent(planner: Planner) -> None:
+async def test_children_are_found_by_their_parent(planner: QueryPlanner) -> None:
     plan = await planner.plan(query(parent="cls-1", after=POSITION))
 
     assert "fleet_resources_by_parent" in plan
@@ -235,7 +235,7 @@ async def test_children_are_found_by_their_parent(planner: Planner) -> None:
 
 
 async def test_without_a_filter_the_total_counts_no_resources() -> None:
-    recorder = Recorder(is_sqlite=True)
+    recorder = RecordingSession(is_sqlite=True)
 
     lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT))
 
@@ -246,7 +246,7 @@ async def test_without_a_filter_the_total_counts_no_resources() -> None:
 
 async def test_a_page_in_postgresql_takes_one_statement() -> None:
     """Each statement would see its own snapshot."""
-    recorder = Recorder(is_sqlite=False)
+    recorder = RecordingSession(is_sqlite=False)
 
     lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT))
 

@@ -19,7 +19,7 @@ from sentinel.drivers.sql.engine.schema import History
 from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, FileLock, connect, revision
 from sentinel.ports.errors import Misconfigured
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Called with the number of remaining pages and of all pages."""
 
 _PAGES_PER_STEP = 512
@@ -38,12 +38,12 @@ class TargetExists(Misconfigured):
     """The target exists and overwriting it was not allowed."""
 
 
-def back_up(database: Path, to: Path, *, force: bool, progress: Progress, history: History) -> Copy:
+def back_up(database: Path, to: Path, *, force: bool, progress: OnProgress, history: History) -> Copy:
     """Copy a database, which may be in use. Raises `Misconfigured`, and `TargetExists` without `force`."""
     return _copy(database, to, force=force, progress=progress, history=history)
 
 
-def restore(copy: Path, database: Path, *, force: bool, progress: Progress, history: History) -> Copy:
+def restore(copy: Path, database: Path, *, force: bool, progress: OnProgress, history: History) -> Copy:
     """Replace a database, which must not be in use, by a copy. Raises like `back_up`."""
     lock = FileLock(database.absolute())
     lock.acquire()
@@ -53,7 +53,7 @@ def restore(copy: Path, database: Path, *, force: bool, progress: Progress, hist
         lock.release()
 
 
-def _copy(source: Path, target: Path, *, force: bool, progress: Progress, history: History) -> Copy:
+def _copy(source: Path, target: Path, *, force: bool, progress: OnProgress, history: History) -> Copy:
     source, target = source.absolute(), target.resolve()  # keeps a symbolic link in place
     found = _require_usable(source, history)
     if target.exists():
@@ -86,7 +86,7 @@ def _require_usable(file: Path, history: History) -> str:
     return found
 
 
-def _copy_pages(source: Path, target: Path, progress: Progress) -> None:
+def _copy_pages(source: Path, target: Path, progress: OnProgress) -> None:
     def on_progress(status: int, remaining: int, total: int) -> None:
         progress(remaining, total)
 

@@ -15,7 +15,7 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import await_only
 
 from sentinel.drivers.sql.engine.key_locks import KeyLocks
-from sentinel.drivers.sql.engine.statements import Duplicate, Row, Statement, Value
+from sentinel.drivers.sql.engine.statements import Duplicate, Row, SqlValue, Statement
 from sentinel.runtime.secrets import Secret
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class PostgresqlSession:
         self.has_written = False
         """Whether a write was attempted, successfully or not."""
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         compiled = statement.postgresql
         connection = self._connected()
         try:
@@ -69,7 +69,7 @@ class PostgresqlSession:
             # PostgreSQL cannot store a text with a NUL, so no row matches one.
             return ()
 
-    def run(self, statement: Statement, **values: Value) -> int:
+    def run(self, statement: Statement, **values: SqlValue) -> int:
         compiled = statement.postgresql
         connection = self._connected()
         self.has_written = True
@@ -79,7 +79,7 @@ class PostgresqlSession:
             raise Duplicate(error.constraint_name) from error
         return int(status.rpartition(" ")[2])
 
-    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, SqlValue]]) -> None:
         compiled = statement.postgresql
         connection = self._connected()
         self.has_written = True

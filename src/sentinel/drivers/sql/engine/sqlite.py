@@ -25,9 +25,9 @@ from sentinel.drivers.sql.engine.statements import (
     NeedsTransaction,
     Row,
     Session,
+    SqlValue,
     Statement,
     TooLong,
-    Value,
 )
 from sentinel.drivers.sql.engine.worker_threads import Job, WorkerThreads
 from sentinel.ports.errors import Unavailable
@@ -56,20 +56,20 @@ class SqliteSession:
         self.failure: sqlite3.OperationalError | None = None
         """An error of the database itself, which ends the transaction."""
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         try:
             return self._execute(statement, values).fetchall()
         except sqlite3.DataError as error:
             raise TooLong(str(error)) from error
 
-    def run(self, statement: Statement, **values: Value) -> int:
+    def run(self, statement: Statement, **values: SqlValue) -> int:
         return self._execute(statement, values).rowcount
 
-    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, SqlValue]]) -> None:
         for each in values:
             self._execute(statement, each)
 
-    def _execute(self, statement: Statement, values: Mapping[str, Value]) -> sqlite3.Cursor:
+    def _execute(self, statement: Statement, values: Mapping[str, SqlValue]) -> sqlite3.Cursor:
         compiled = statement.sqlite
         try:
             return self._connection.execute(compiled.text, compiled.bind(values))

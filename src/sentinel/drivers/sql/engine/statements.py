@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sentinel.ports.database import Database
 
 T = TypeVar("T")
-Value: TypeAlias = str | int | bytes | None
+SqlValue: TypeAlias = str | int | bytes | None
 Row: TypeAlias = Sequence[Any]
 """A row from the driver. The code that wrote the statement knows its types."""
 
@@ -38,11 +38,11 @@ class Compiled:
         self.text = str(compiled)
         self._names = tuple(getattr(compiled, "positiontup", None) or ())
         # SQLAlchemy turns constants into parameters as well: an empty text, a limit of one.
-        self._constants: dict[str, Value] = {
+        self._constants: dict[str, SqlValue] = {
             name: value for name, value in compiled.params.items() if value is not None
         }
 
-    def bind(self, values: Mapping[str, Value]) -> list[Value]:
+    def bind(self, values: Mapping[str, SqlValue]) -> list[SqlValue]:
         """Return the values in the order of the placeholders in the text."""
         if self._constants:
             values = {**self._constants, **values}
@@ -103,13 +103,13 @@ class Session(Protocol):
     joins_bytes: bool
     """Whether joining byte values in SQL is faster than fetching them one by one."""
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+    def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         """Return the rows of a query. Raises `TooLong`."""
 
-    def run(self, statement: Statement, **values: Value) -> int:
+    def run(self, statement: Statement, **values: SqlValue) -> int:
         """Run a write and return how many rows it changed. Raises `Duplicate`, which aborts the transaction."""
 
-    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, SqlValue]]) -> None:
         """Run a write once per set of values."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sentinel.core.labels import Operator, Requirement, as_integer
-from sentinel.drivers.sql.engine.statements import Row, Session, TooLong, Value
+from sentinel.drivers.sql.engine.statements import Row, Session, SqlValue, TooLong
 from sentinel.drivers.sql.fleet import list_statements
 from sentinel.drivers.sql.fleet.list_statements import (
     EVERYTHING,
@@ -59,7 +59,7 @@ def find(session: Session, query: ListQuery) -> ListResult:
 
 
 def _find_in_one_statement(
-    session: Session, shape: ListShape, values: Mapping[str, Value], *, wants_total: bool
+    session: Session, shape: ListShape, values: Mapping[str, SqlValue], *, wants_total: bool
 ) -> ListResult:
     """Read an unfiltered list with one statement, so that all parts come from one snapshot."""
     found = session.rows(list_statements.page_in_one_statement(shape, wants_total), **values)
@@ -77,12 +77,12 @@ def _last(positions: Sequence[Row]) -> ListPosition | None:
     return ListPosition(positions[0][0], positions[0][1]) if len(positions) > 1 else None
 
 
-def _total(session: Session, selection: Selection, values: Mapping[str, Value]) -> int:
+def _total(session: Session, selection: Selection, values: Mapping[str, SqlValue]) -> int:
     return int(session.rows(list_statements.total(selection), **values)[0][0])
 
 
 def _fetch(
-    session: Session, shape: ListShape, values: Mapping[str, Value], *, joins: bool
+    session: Session, shape: ListShape, values: Mapping[str, SqlValue], *, joins: bool
 ) -> tuple[Sequence[bytes], int]:
     if joins:
         with suppress(TooLong):
@@ -92,8 +92,8 @@ def _fetch(
     return documents, len(documents)
 
 
-def _parameters(query: ListQuery) -> dict[str, Value]:
-    values: dict[str, Value] = {"plural": query.plural}
+def _parameters(query: ListQuery) -> dict[str, SqlValue]:
+    values: dict[str, SqlValue] = {"plural": query.plural}
     if query.parent is not None:
         values["parent"] = query.parent
     for number, requirement in enumerate(query.requirements):
@@ -102,7 +102,7 @@ def _parameters(query: ListQuery) -> dict[str, Value]:
     return values
 
 
-def _operands(requirement: Requirement) -> Sequence[Value]:
+def _operands(requirement: Requirement) -> Sequence[SqlValue]:
     """The values that labels are compared with; empty if no label can match."""
     if requirement.operator in NUMERIC:
         bound = as_integer(requirement.values[0])
@@ -111,7 +111,7 @@ def _operands(requirement: Requirement) -> Sequence[Value]:
 
 
 def _choose_driving(
-    session: Session, conditions: Sequence[LabelCondition], values: Mapping[str, Value]
+    session: Session, conditions: Sequence[LabelCondition], values: Mapping[str, SqlValue]
 ) -> int | None:
     """Choose the most selective of the conditions that an index scan can start from."""
     exact = [number for number, each in enumerate(conditions) if each.operator is Operator.IN]

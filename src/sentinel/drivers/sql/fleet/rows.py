@@ -9,7 +9,7 @@ from sqlalchemy import Select, select
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql.engine.columns import from_micros, to_micros
-from sentinel.drivers.sql.engine.statements import Row, Value
+from sentinel.drivers.sql.engine.statements import Row, SqlValue
 from sentinel.drivers.sql.fleet import tables
 from sentinel.ports.fleet_store import StoredResource
 
@@ -62,7 +62,7 @@ def to_resource(row: Row) -> StoredResource:
     )
 
 
-def status_columns(resource: StoredResource) -> dict[str, Value]:
+def status_columns(resource: StoredResource) -> dict[str, SqlValue]:
     """The columns that a report may change."""
     return {
         "version": resource.version,
@@ -73,7 +73,7 @@ def status_columns(resource: StoredResource) -> dict[str, Value]:
     }
 
 
-def description_columns(resource: StoredResource) -> dict[str, Value]:
+def description_columns(resource: StoredResource) -> dict[str, SqlValue]:
     """The columns that only the resource's owner or the server's configuration changes."""
     return {
         "labels": encode(resource.labels),
@@ -82,7 +82,7 @@ def description_columns(resource: StoredResource) -> dict[str, Value]:
     }
 
 
-def _immutable_columns(resource: StoredResource) -> dict[str, Value]:
+def _immutable_columns(resource: StoredResource) -> dict[str, SqlValue]:
     return {
         "id": resource.id,
         "plural": resource.plural,
@@ -93,7 +93,7 @@ def _immutable_columns(resource: StoredResource) -> dict[str, Value]:
     }
 
 
-def all_columns(resource: StoredResource) -> dict[str, Value]:
+def all_columns(resource: StoredResource) -> dict[str, SqlValue]:
     return _immutable_columns(resource) | status_columns(resource) | description_columns(resource)
 
 

@@ -18,7 +18,7 @@ from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
 from sentinel.drivers.sql import audit
 from sentinel.drivers.sql.engine.columns import to_micros
-from sentinel.drivers.sql.engine.statements import Session, Statement, Value
+from sentinel.drivers.sql.engine.statements import Session, SqlValue, Statement
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.rows import RESOURCE
 from sentinel.drivers.sql.fleet.tables import discarded, generations, labels, resources, waits
@@ -60,12 +60,12 @@ def status_update(*where: ColumnElement[bool]) -> CTE:
 # The end of nearly every report. One statement saves one round trip of five, where the database allows it.
 _UPDATE_AND_RECORD = Statement(audit.insert_with(status_update(_one)))
 
-_LABEL = Statement(insert(labels).inline(), *labels.c.keys())
-_UNLABEL = Statement(
+_INSERT_LABEL = Statement(insert(labels).inline(), *labels.c.keys())
+_DELETE_LABEL = Statement(
     delete(labels).where(labels.c.resource_id == bindparam("resource_id"), labels.c.key == bindparam("key"))
 )
-_WAIT = Statement(insert(waits).inline(), *waits.c.keys())
-_UNWAIT = Statement(
+_INSERT_WAIT = Statement(insert(waits).inline(), *waits.c.keys())
+_DELETE_WAIT = Statement(
     delete(waits).where(waits.c.resource_id == bindparam("resource_id"), waits.c.adapter == bindparam("adapter"))
 )
 # As text: both databases understand this syntax, but SQLAlchemy has a separate construct for each.
@@ -114,7 +114,7 @@ class SqlFleetTransaction(SqlTransaction):
         self._known: dict[str, StoredResource] = {}
         """Resources that this transaction has read or written."""
         self._counts: Counter[tuple[str, bool, int]] = Counter()
-        self._deferred_update: dict[str, Value] | None = None
+        self._deferred_update: dict[str, SqlValue] | None = None
         """Written before the next statement, or at the end together with the audit entry."""
 
     def lock(self, resource_id: str) -> StoredResource | None:
@@ -219,15 +219,16 @@ class SqlFleetTransaction(SqlTransaction):
     def _index_labels(self, resource: StoredResource, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         removed, added = _difference(before, after)
         if removed:
-            self._session.run_many(_UNLABEL, [{"resource_id": resource.id, "key": key} for key in removed])
+            self._session.run_many(_DELETE_LABEL, [{"resource_id": resource.id, "key": key} for key in removed])
         if added:
-            own: dict[str, Value] = {
+            own: dict[str, SqlValue] = {
                 "resource_id": resource.id,
                 "plural": resource.plural,
                 "created_time": to_micros(resource.created_time),
             }
             self._session.run_many(
-                _LABEL, [own | {"key": key, "value": value, "number": as_integer(value)} for key, value in added]
+                _INSERT_LABEL,
+                [own | {"key": key, "value": value, "number": as_integer(value)} for key, value in added],
             )
 
     def _index_waits(
@@ -235,11 +236,13 @@ class SqlFleetTransaction(SqlTransaction):
     ) -> None:
         removed, added = _difference(before, after)
         if removed:
-            self._session.run_many(_UNWAIT, [{"resource_id": resource.id, "adapter": each} for each in removed])
-        if added:
-            own: dict[str, Value] = {"resource_id": resource.id, "plural": resource.plural}
             self._session.run_many(
-                _WAIT, [own | {"adapter": adapter, "since": to_micros(since)} for adapter, since in added]
+                _DELETE_WAIT, [{"resource_id": resource.id, "adapter": each} for each in removed]
+            )
+        if added:
+            own: dict[str, SqlValue] = {"resource_id": resource.id, "plural": resource.plural}
+            self._session.run_many(
+                _INSERT_WAIT, [own | {"adapter": adapter, "since": to_micros(since)} for adapter, since in added]
             )
 
     def _count(self, resource: StoredResource, change: int) -> None:

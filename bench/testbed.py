@@ -52,8 +52,8 @@ class Cost(msgspec.Struct, frozen=True):
         return f"{self.server:.1f}{beside} µs"
 
 
-class Bed:
-    """A test bed: a database, a way to fill it, and servers on it."""
+class Testbed:
+    """A database, a way to fill it, and servers on it."""
 
     def __init__(self, name: DatabaseName, url: str, cloning: Cloning, directory: Path) -> None:
         self.name = name
@@ -74,14 +74,14 @@ class Bed:
             self.template = msgspec.json.decode(document)["id"]
 
     @asynccontextmanager
-    async def server(self) -> AsyncIterator[Server]:
+    async def server(self) -> AsyncIterator[ServerUnderTest]:
         """Run a server that has started."""
         async with AsyncExitStack() as stack:
             process = await stack.enter_async_context(
                 ApiProcess(self.url, kinds=_KINDS, directory=self._directory)
             )
             session = await stack.enter_async_context(aiohttp.ClientSession(await process.url(), timeout=_TIMEOUT))
-            yield Server(self, process, session)
+            yield ServerUnderTest(self, process, session)
             assert await process.stop() == 0
 
     async def database_cpu_seconds(self) -> dict[int, float]:
@@ -99,11 +99,11 @@ class Bed:
         return {row[0]: cpu_seconds(row[0]) for row in rows}
 
 
-class Server:
+class ServerUnderTest:
     """A server under test, and its client."""
 
-    def __init__(self, bed: Bed, process: ApiProcess, session: aiohttp.ClientSession) -> None:
-        self._bed = bed
+    def __init__(self, testbed: Testbed, process: ApiProcess, session: aiohttp.ClientSession) -> None:
+        self._testbed = testbed
         self._process = process
         self._session = session
 
@@ -145,12 +145,12 @@ class Server:
             after = listed.next
         return found[:count]
 
-    async def page(self, after: str = "", **query: str) -> Page:
+    async def page(self, after: str = "", **query: str) -> CursorPage:
         if after:
             query["after"] = after
         async with self._session.get(f"{ROOT}/clusters", params={"size": str(PAGE_SIZE), **query}) as response:
             assert response.status == 200, await response.text()
-            return msgspec.json.decode(await response.read(), type=Page)
+            return msgspec.json.decode(await response.read(), type=CursorPage)
 
     def walk(self, **query: str) -> Walk:
         """Return a repeated walk through the list, from the first page to the last."""
@@ -169,12 +169,12 @@ class Server:
         return [min(costs, key=lambda cost: cost.server) for costs in zip(*measured, strict=True)]
 
     async def _cost(self, work: Callable[[], Awaitable[int]]) -> Cost:
-        before, started = await self._bed.database_cpu_seconds(), cpu_seconds(self._process.pid)
+        before, started = await self._testbed.database_cpu_seconds(), cpu_seconds(self._process.pid)
         items = await work()
         server = cpu_seconds(self._process.pid) - started
         # The CPU of connections that were closed meanwhile is lost, which is little.
         database = sum(
-            spent - before.get(pid, 0.0) for pid, spent in (await self._bed.database_cpu_seconds()).items()
+            spent - before.get(pid, 0.0) for pid, spent in (await self._testbed.database_cpu_seconds()).items()
         )
         return Cost(server / items * 1e6, database / items * 1e6)
 
@@ -185,7 +185,7 @@ class Server:
         return memory(self._process.pid)
 
 
-class Page(msgspec.Struct, frozen=True):
+class CursorPage(msgspec.Struct, frozen=True):
     """The fields of a page that a walk needs.
 
     The items are skipped.
@@ -210,7 +210,7 @@ class _PathPage(msgspec.Struct, frozen=True):
 class Walk:
     """A list and the current position in it."""
 
-    def __init__(self, server: Server, query: Mapping[str, str]) -> None:
+    def __init__(self, server: ServerUnderTest, query: Mapping[str, str]) -> None:
         self._server = server
         self._query = query
         self._after = ""
@@ -226,15 +226,15 @@ class Walk:
 
 
 @asynccontextmanager
-async def bed(name: DatabaseName) -> AsyncIterator[Bed]:
+async def open_testbed(name: DatabaseName) -> AsyncIterator[Testbed]:
     with tempfile.TemporaryDirectory(prefix="sentinel-bench-") as path:
         directory = Path(path)
         match name:
             case DatabaseName.SQLITE:
                 file = directory / "fleet.db"
-                yield Bed(name, f"sqlite:///{file}", SqliteCloning(str(file)), directory)
+                yield Testbed(name, f"sqlite:///{file}", SqliteCloning(str(file)), directory)
             case DatabaseName.POSTGRESQL:
                 with database(os.environ[POSTGRESQL_URL_VARIABLE]) as url:
-                    yield Bed(name, url, PostgresqlCloning(url), directory)
+                    yield Testbed(name, url, PostgresqlCloning(url), directory)
             case _:
                 assert_never(name)

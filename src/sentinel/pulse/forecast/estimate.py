@@ -71,7 +71,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     keeps_poll_interval: bool
 
 
-class ForecastProjection(msgspec.Struct, frozen=True, kw_only=True):
+class Estimator(msgspec.Struct, frozen=True, kw_only=True):
     """Computes estimates from a fleet's profile and its measured costs.
 
     `microseconds_per_sent_event` is the cost of sending one event, without composing it.

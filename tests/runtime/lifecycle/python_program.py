@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 
-class ServiceProcess:
+class PythonProgram:
     """A Python program that prints lines and logs JSON. It is killed at the end of the context."""
 
     def __init__(self, program: str, *arguments: str) -> None:
@@ -19,7 +19,7 @@ class ServiceProcess:
             text=True,
         )
 
-    def __enter__(self) -> ServiceProcess:
+    def __enter__(self) -> PythonProgram:
         return self
 
     def __exit__(self, *details: object) -> None:
