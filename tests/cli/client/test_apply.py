@@ -195,19 +195,22 @@ async def test_an_id_in_the_file_creates_and_finds_the_resource(fleet: ServedFle
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{kind: Cluter, name: x}", 'kind: the server has no "Cluter". Did you mean Cluster?'),
+        ("{kind: Cluter, name: x}", '2:8: kind: the server has no "Cluter". Did you mean Cluster?'),
         ("{plural: boats, name: x}", "It has clusters, nodepools, machines, manifests"),
         ("{plural: clusters, kind: NodePool, name: x}", "kind: expected the kind of clusters"),
         ("{kind: NodePool, name: x}", "parent: required, but missing; nodepools belong to clusters"),
         (
             "{kind: NodePool, name: x, parent: missing}",
-            'expected the id or name of one of the clusters, got "missing"',
+            '2:35: parent: no clusters with the id or name "missing"',
         ),
-        ("{kind: Machine, name: x, parent: pool}", 'several nodepools have the name "pool"; give the id'),
-        ("{kind: Cluster, name: x, parent: c1}", "parent: expected none"),
+        ("{kind: Cluster, name: x, parent: c1}", "2:34: parent: expected none"),
+        (
+            "{kind: Cluster, name: x, owner_references: {id: c1}}",
+            "2:49: owner_references.id: expected none",
+        ),
         ("{kind: Cluster, name: x, id: c1}", 'got clusters with the name "one"'),
-        ("{kind: Cluster, name: going}", "clusters/c3 is being deleted"),
-        ("{kind: Cluster, name: x}\n---\n{kind: Cluster, name: x}", 'clusters "x" a second time'),
+        ("{kind: Cluster, name: going}", "2:23: name: clusters/c3 is being deleted"),
+        ("{kind: Cluster, name: x}\n---\n{kind: Cluster, name: x}", "4:23: name: expected each resource once"),
     ],
 )
 async def test_an_impossible_plan_writes_nothing(fleet: ServedFleet, file: Path, text: str, words: str) -> None:
@@ -233,8 +236,49 @@ async def test_a_refusal_ends_the_command_with_the_number_not_applied(fleet: Ser
 
     assert code == 1
     assert out.splitlines()[-1].startswith("created clusters/")
-    assert err.startswith(f"{file}:3: clusters/two: refused (400): labels.a b: ")
-    assert err.rstrip().endswith("(2 of 3 not applied)")
+    assert err.startswith(f"{file}:3:42: labels.a b: expected")
+    assert err.splitlines()[-1] == "clusters/two: 2 of 3 not applied"
+
+
+async def test_every_refused_field_is_shown_at_its_line(fleet: ServedFleet, file: Path) -> None:
+    text = "{kind: Manifest, name: m}\n---\nkind: Cluster\nname: ' x '\nlabels:\n  a/b.c: ok\n  a b: c\n"
+
+    code, _, err = await apply_text(fleet, file, text)
+
+    assert code == 1
+    assert [line.partition(": expected")[0] for line in err.splitlines()] == [
+        f"{file}:4:7: name",
+        f"{file}:7:8: labels.a b",
+        "clusters/ x : 1 of 2 not applied",
+    ]
+
+
+async def test_a_refusal_without_fields_is_shown_at_its_document(fleet: ServedFleet, file: Path) -> None:
+    await fleet.create("manifests", "other", id="m1")
+    fleet.before_patch = lambda: fleet.call("DELETE", "clusters/c1")
+    await fleet.create(id="c1")
+
+    code, _, err = await apply_text(fleet, file, "# one\n---\nkind: Cluster\nname: one\nspec: {a: 1}\n")
+
+    assert code == 1
+    assert err.startswith(f"{file}:3:1: : it was changed after the plan was made")
+
+
+async def test_an_ambiguous_parent_exits_2_with_the_candidates(fleet: ServedFleet, file: Path) -> None:
+    for parent in ("c1", "c2"):
+        await fleet.create(name=parent, id=parent)
+        await fleet.create("nodepools", "pool", id=f"{parent}-pool", owner_references={"id": parent})
+
+    code, out, err = await apply_text(fleet, file, "kind: Machine\nname: x\nparent: pool\n")
+
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        f'{file}:3:9: parent: several nodepools have the name "pool"; give the id of one:',
+        "ID       KIND      PARENT",
+        "c1-pool  NodePool  c1",
+        "c2-pool  NodePool  c2",
+    ]
+    assert all(each.startswith("GET") for each in fleet.requests)
 
 
 async def test_a_concurrent_change_is_not_overwritten(fleet: ServedFleet, file: Path) -> None:
@@ -252,7 +296,7 @@ async def test_an_invalid_file_exits_2_before_any_request(fleet: ServedFleet, fi
     code, out, err = await apply_text(fleet, file, "kind: Cluster\nname: one\nspcc: {}\n")
 
     assert (code, out) == (2, "")
-    assert err == f"{file}:1: spcc: unknown key; did you mean spec?\n"
+    assert err == f"{file}:3:1: spcc: unknown key; did you mean spec?\n"
     assert fleet.requests == []
 
 
@@ -270,7 +314,7 @@ async def test_with_json_output_a_refusal_still_prints_what_was_written(fleet: S
 
     assert code == 1
     assert [(each["action"], each["name"]) for each in decoded(out)["resources"]] == [("create", "one")]
-    assert err.rstrip().endswith("(1 of 2 not applied)")
+    assert err.splitlines()[-1] == "clusters/two: 1 of 2 not applied"
 
 
 async def test_changing_a_paused_resource_warns_that_no_event_is_sent(fleet: ServedFleet, file: Path) -> None:

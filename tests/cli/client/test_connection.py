@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 import trustme
 from aiohttp import web
@@ -183,9 +184,56 @@ async def test_an_id_is_quoted_in_the_path() -> None:
         code, _, _ = await run(get, "clusters", "..secrets?x=1#y", "--server", url)
 
     assert code == 1
-    assert paths == ["/api/hyperfleet/v1/clusters/..secrets%3Fx%3D1%23y"]
+    assert paths[0] == "/api/hyperfleet/v1/clusters/..secrets%3Fx%3D1%23y"
 
 
 def test_only_unreachable_servers_are_worth_a_retry() -> None:
     assert not ServerError.is_retryable
     assert Unreachable.is_retryable
+
+
+def logged_requests(err: str) -> list[dict[str, object]]:
+    """Return the requests in the log. The test's own server writes to the same log."""
+    lines = (line for line in err.splitlines() if line.startswith("{"))
+    records = (msgspec.json.decode(line, type=dict[str, object]) for line in lines)
+    return [record for record in records if record["event"] == "request.done"]
+
+
+async def test_at_debug_every_request_is_logged_without_the_token() -> None:
+    async with serving(respond(404, '{"title": "nothing here"}')) as url:
+        code, out, err = await run(
+            *(get, "clusters", "-l", "a=b", "--server", url, "--log-level", "debug", "--log-format", "json"),
+            environ={"SENTINEL_TOKEN": TOKEN},
+        )
+
+    (request,) = logged_requests(err)
+    assert (code, out) == (1, "")
+    assert "refused (404): nothing here" in err.splitlines()
+    assert (request["level"], request["method"], request["status"]) == ("debug", "GET", 404)
+    assert str(request["url"]).startswith(f"{url}/api/hyperfleet/v1/clusters?size=1000&labels=a=b&")
+    assert isinstance(request["seconds"], float)
+    assert TOKEN not in err
+
+
+async def test_a_request_without_a_response_is_logged_without_a_status() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+
+    _, _, err = await run(get, "clusters", "--server", url, environ={"SENTINEL_LOG__LEVEL": "debug"})
+
+    (request,) = logged_requests(err)
+    assert request["status"] is None
+
+
+async def test_requests_are_logged_only_at_debug() -> None:
+    async with serving(respond(404, '{"title": "nothing here"}')) as url:
+        _, _, err = await run(get, "clusters", "--server", url, "--log-level", "info")
+
+    assert err == "refused (404): nothing here\n"
+
+
+async def test_an_unknown_log_level_in_the_environment_is_wrong_usage() -> None:
+    code, _, err = await run(get, "clusters", environ={"SENTINEL_LOG__LEVEL": "loud"})
+
+    assert code == 2
+    assert "log.level: expected" in err
+    assert "SENTINEL_LOG__LEVEL" in err

@@ -51,21 +51,21 @@ def test_scalars_are_read_by_the_rules_of_yaml_1_2(tmp_path: Path, text: str, va
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (".inf", "4:10: : expected a finite number"),
-        ("-.Inf", "4:10: : expected a finite number"),
-        (".nan", "4:10: : expected a finite number"),
-        ("1e999", "1: spec.value: expected a finite number"),
-        ("9223372036854775808", "1: spec.value: expected an integer of at most 64 bits"),
-        ("9" * 5000, "4:10: : expected an integer of at most 64 bits"),
-        ("0x" + "f" * 30, "4:10: : expected an integer of at most 64 bits"),
+        (".inf", "finite number"),
+        ("-.Inf", "finite number"),
+        (".nan", "finite number"),
+        ("1e999", "finite number"),
+        ("9223372036854775808", "n integer of at most 64 bits"),
+        ("9" * 5000, "n integer of at most 64 bits"),
+        ("0x" + "f" * 30, "n integer of at most 64 bits"),
     ],
 )
 def test_numbers_out_of_range_are_refused(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(InvalidManifest, match=words):
+    with pytest.raises(InvalidManifest, match=f"f.yaml:4:10: spec.value: expected an? ?{words}"):
         spec_of(tmp_path, text)
 
 
-def test_documents_know_the_line_where_they_begin(tmp_path: Path) -> None:
+def test_documents_know_where_they_begin(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text(
         "# first\nkind: K\nname: a\n--- # second\n\nkind: K\nname: b\n---\n# empty\n---\n{kind: K, name: c}\n...\n"
@@ -73,11 +73,80 @@ def test_documents_know_the_line_where_they_begin(tmp_path: Path) -> None:
 
     found = manifest.read(file)
 
-    assert [(each.name, each.where) for each in found] == [
-        ("a", f"{file}:2"),
-        ("b", f"{file}:6"),
-        ("c", f"{file}:11"),
+    assert [(each.name, str(each.problem("", "bad"))) for each in found] == [
+        ("a", f"{file}:2:1: : bad"),
+        ("b", f"{file}:6:1: : bad"),
+        ("c", f"{file}:11:1: : bad"),
     ]
+
+
+YAML = """\
+kind: K
+name: n
+owner_references:
+  id: p
+labels:
+  app.kubernetes.io/name: x
+  app: y
+spec:
+  network:
+    ports: [80, {number: 443}]
+"""
+JSON = """\
+{"kind": "K", "name": "n",
+ "owner_references": {"id": "p"},
+ "labels": {"app.kubernetes.io/name": "x",
+\t"app": "\\ud83d\\ude00"},
+ "spec": {"network": {
+   "ports": [80, {"number": 443}],
+   "empty": [{}, [], -1.5e3, null]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "line", "column"),
+    [
+        (YAML, "", 1, 1),
+        (YAML, "name", 2, 7),
+        (YAML, "owner_references.id", 4, 7),
+        (YAML, "labels.app.kubernetes.io/name", 6, 27),
+        (YAML, "labels.app", 7, 8),
+        (YAML, "spec.network.ports[1].number", 10, 26),
+        (YAML, "spec.network.ports[7]", 10, 12),
+        (YAML, "spec.networks", 9, 3),
+        (YAML, "missing", 1, 1),
+        (JSON, "owner_references.id", 2, 29),
+        (JSON, "labels.app.kubernetes.io/name", 3, 39),
+        (JSON, "labels.app", 4, 9),
+        (JSON, "spec.network.ports[1].number", 6, 29),
+        (JSON, "spec.network.empty[3]", 7, 30),
+    ],
+)
+def test_a_field_is_found_at_its_value(tmp_path: Path, text: str, field: str, line: int, column: int) -> None:
+    file = tmp_path / "f"
+    file.write_text(text)
+    (found,) = manifest.read(file)
+
+    problem = found.problem(field, "bad")
+
+    assert (problem.line, problem.column, problem.field) == (line, column, field)
+
+
+def test_the_parent_is_named_as_the_file_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text("kind: K\nname: n\nparent: p\n")
+    (found,) = manifest.read(file)
+
+    assert str(found.problem("owner_references.id", "bad")) == f"{file}:3:9: parent: bad"
+
+
+def test_json_is_read_with_all_its_values(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text(JSON)
+    (found,) = manifest.read(file)
+
+    assert found.labels == {"app.kubernetes.io/name": "x", "app": "\U0001f600"}
+    assert found.spec == {"network": {"ports": [80, {"number": 443}], "empty": [{}, [], -1500.0, None]}}
 
 
 @pytest.mark.parametrize(
@@ -99,24 +168,24 @@ def test_several_resources_can_be_in_one_file(tmp_path: Path, text: str) -> None
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "f: expected at least one resource, got none"),
-        ("just text", "f:1: expected a mapping with kind, name and spec, got something else"),
-        ("kind: K\n", "f:1: name: required, but missing"),
-        ("name: n\n", "f:1: kind: required unless plural is given, but missing"),
-        ("kind: K\nname: 5\n", "f:1: name: expected a string, got 5; quote it"),
-        ("kind: K\nname: ''\n", "f:1: name: required, but missing"),
-        ("kind: K\nname: n\nlabels: {a: 1}\n", "f:1: labels.a: expected a string, got 1; quote it"),
-        ("kind: K\nname: n\nspec: [1]\n", "f:1: spec: expected a mapping, got a list"),
-        ("kind: K\nname: n\nlabels: a=b\n", "f:1: labels: expected a mapping, got a scalar"),
+        ("", "f:1:1: : expected at least one resource, got none"),
+        ("just text", "f:1:1: : expected a mapping with kind, name and spec, got something else"),
+        ("kind: K\n", "f:1:1: name: required, but missing"),
+        ("name: n\n", "f:1:1: kind: required unless plural is given, but missing"),
+        ("kind: K\nname: 5\n", "f:2:7: name: expected a string, got 5; quote it"),
+        ("kind: K\nname: ''\n", "f:1:1: name: required, but missing"),
+        ("kind: K\nname: n\nlabels: {a: 1}\n", "f:3:13: labels.a: expected a string, got 1; quote it"),
+        ("kind: K\nname: n\nspec: [1]\n", "f:3:7: spec: expected a mapping, got a list"),
+        ("kind: K\nname: n\nlabels: a=b\n", "f:3:9: labels: expected a mapping, got a scalar"),
         ("kind: K\nkind: L\nname: n\n", "f:2:1: kind: duplicate key; expected it once, got it first on line 1"),
         ('{"kind": "K", "kind": "L"}', "f:1:15: kind: duplicate key; expected it once, got it first on line 1"),
         ("kind: K\nname: [\n", "f:2:8: : expected YAML, got a syntax error"),
-        ("kind: K\nname: n\nfrobs: 1\n", "f:1: frobs: unknown key; expected one of kind, plural, name"),
+        ("kind: K\nname: n\nfrobs: 1\n", "f:3:1: frobs: unknown key; expected one of kind, plural, name"),
         (
             '{"kind": "K", "name": "n", "spec": {"n": 99999999999999999999}}',
-            "f:1: spec.n: expected an integer of at most 64",
+            "f:1:42: spec.n: expected an integer of at most 64",
         ),
-        ('{"kind": "K", "name": "n", "spec": {"n": [NaN]}}', "f:1: spec.n[0]: expected a finite number"),
+        ('{"kind": "K", "name": "n", "spec": {"n": [NaN]}}', "f:1:43: spec.n[0]: expected a finite number"),
     ],
 )
 def test_an_invalid_manifest_is_reported_with_its_position(

@@ -25,7 +25,7 @@ from sentinel.cli.options import OutputFormat
 from sentinel.core.json import Json
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.settings.report import printable
+from sentinel.runtime.settings.report import SettingsProblem, printable
 
 
 class AppliedStep(msgspec.Struct, frozen=True):
@@ -106,17 +106,26 @@ def apply(
             try:
                 applied.append(await _write(fleet, step, applied))
             except ServerError as error:
-                left = len(steps) - len(applied)
                 if is_for_scripts:
                     _print_result(ApplyResult(False, applied), output)
-                return session.fail(
-                    f"{step.wanted.where}: {step.title}: {error} ({left} of {len(steps)} not applied)"
-                )
+                for problem in _problems(step, error):
+                    session.fail(str(problem))
+                return session.fail(f"{step.title}: {len(steps) - len(applied)} of {len(steps)} not applied")
             if not is_for_scripts:
                 click.echo(_summary(applied[-1]))
         return _print_result(ApplyResult(False, applied), output) if is_for_scripts else ExitCode.SUCCESS
 
     return server.run(write)
+
+
+def _problems(step: PlanStep, error: ServerError) -> Iterator[SettingsProblem]:
+    """Yield what the server refuses, each error at the position of its field in the file."""
+    refusal = error.response if isinstance(error, RequestRejected) else None
+    fields = refusal.problem.field_errors if refusal is not None and refusal.problem is not None else ()
+    for each in fields:
+        yield step.wanted.problem(each.field, each.message)
+    if not fields:
+        yield step.wanted.problem("", str(error))
 
 
 async def _write(fleet: FleetClient, step: PlanStep, applied: Sequence[AppliedStep]) -> AppliedStep:

@@ -6,6 +6,7 @@ that names the flags and variables to check.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from sentinel.drivers.rest.proxies import Proxies
 from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.report import printable
 from sentinel.version import __version__
 
@@ -29,6 +31,8 @@ REQUEST_TIMEOUT = timedelta(seconds=30)
 """Limit for one request, up to the last byte of its response."""
 
 _MAX_REASON_LENGTH = 300
+
+_log = get_logger("client")
 
 
 class ServerConnection:
@@ -89,10 +93,15 @@ class ServerConnection:
         headers: Mapping[str, str] | None = None,
     ) -> RestResponse:
         """Send one request. Raises `RequestRejected` for an error response, `Unreachable` without one."""
+        target = f"{path}{url.query(query or {})}"
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        status: int | None = None
         try:
-            return await self._client.request(
-                method, f"{path}{url.query(query or {})}", timeout=self._timeout, body=body, headers=headers
+            response = await self._client.request(
+                method, target, timeout=self._timeout, body=body, headers=headers
             )
+            status = response.status
         except TooLarge as error:
             raise ServerError(f"{self.server}: {error}") from None
         except Misconfigured as error:
@@ -100,7 +109,17 @@ class ServerConnection:
         except Unreachable as error:
             raise Unreachable(self._unreachable_message(error), reason=error.reason) from error.__cause__
         except RequestRejected as error:
+            status = error.status
             raise RequestRejected(self._rejected_message(error), error.response) from None
+        finally:
+            _log.debug(
+                "request.done",
+                method=method,
+                url=f"{self.server}{target}",
+                status=status,
+                seconds=round(loop.time() - began, 3),
+            )
+        return response
 
     def _unreachable_message(self, error: Unreachable) -> str:
         match error.reason:

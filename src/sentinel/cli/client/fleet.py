@@ -107,9 +107,13 @@ class FleetClient:
         return _decode_document(response) if response.body else None
 
     async def find_or_none(self, resource_id: str) -> FetchedDocument | None:
-        """Return the resource, or None if it does not exist."""
+        """Return the resource, whatever its kind, or None if it does not exist."""
+        return await self.get_or_none("resources", resource_id)
+
+    async def get_or_none(self, plural: str, resource_id: str) -> FetchedDocument | None:
+        """Return the resource of this kind, or None if it does not exist."""
         try:
-            return await self.find(resource_id)
+            return await self.get(plural, resource_id)
         except RequestRejected as rejected:
             if is_not_found(rejected):
                 return None

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.client import resource_table, session
+from sentinel.cli.client import names, resource_table, session
 from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.client.session import ServerOptions
@@ -50,7 +50,7 @@ def get(
     output: OutputFormat,
     server: ServerOptions,
 ) -> int:
-    """Print the resources of a kind, or the one with this ID.
+    """Print the resources of a kind, or the one with this ID or name.
 
     With --output json or yaml, print the body of the API's response: for a list its first page, or all pages with
     --all.
@@ -62,7 +62,7 @@ def get(
         return run_watch(server, plural, resource_id, query=query, output=output, interval=DEFAULT_INTERVAL)
 
     async def get_one(fleet: FleetClient) -> int:
-        fetched = await fleet.get(plural, resource_id)
+        fetched = await names.resolve(fleet, resource_id, plural=plural)
         if output is OutputFormat.TABLE:
             required = (await fleet.kind(fetched.plural)).required_adapters
             _print_table([resource_table.summarize(fetched.document)], required)

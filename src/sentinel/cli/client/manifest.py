@@ -1,7 +1,8 @@
 """Files of desired resources: YAML or JSON, with a document for each resource, or a list of them.
 
 The output of `sentinel get --output yaml` can be edited and applied: fields that only the server sets are ignored.
-YAML follows version 1.2, in which `no` is a string and `010` is ten. Duplicate keys are rejected.
+YAML follows version 1.2, in which `no` is a string and `010` is ten. Duplicate keys are rejected. A manifest keeps
+the positions of its values, so that a refusal by the server can name the line of the mistake.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from sentinel.cli.client import json_tree
 from sentinel.core.json import Json
 from sentinel.runtime.settings import yaml_file
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
@@ -31,6 +33,7 @@ _MAX_DIGITS = 20
 
 _KEYS = ("kind", "plural", "name", "labels", "spec", "id", "parent")
 _STRING_KEYS = ("kind", "plural", "name", "id", "parent")
+_OWNER = "owner_references"
 _SERVER_KEYS = frozenset(
     (
         *("href", "generation", "created_time", "updated_time", "created_by", "updated_by", "deleted_time"),
@@ -43,15 +46,15 @@ _SERVER_KEYS = frozenset(
 class InvalidManifest(Exception):
     """A file is invalid; the message has a line for each problem."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+    def __init__(self, problems: Sequence[SettingsProblem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A desired resource. Labels or spec that are None stay unchanged."""
 
-    where: str
-    """The file and the line where the document begins."""
+    node: MappingNode
+    """The document as written, with positions."""
     kind: str = ""
     plural: str = ""
     name: str
@@ -62,26 +65,43 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     """The id or the name of the parent."""
 
+    def problem(self, field: str, message: str) -> SettingsProblem:
+        """Return a problem with a field, such as `spec.ports[0]`, at the position of its value.
+
+        The position of a field that is not in the file is that of the closest value around it.
+        """
+        if field.startswith(_OWNER) and self.node.get(_OWNER) is None:
+            field = "parent"
+        return SettingsProblem.at(_locate(self.node, field)[1], field, message)
+
+
+def _locate(node: Node, path: str) -> tuple[int, Origin]:
+    """Return the position of the value at a path, and how much of the path does not exist in the tree.
+
+    The path is matched against the keys instead of being split, because keys may contain dots.
+    """
+    children: Iterator[tuple[str, Node]] = iter(())
+    if isinstance(node, MappingNode):
+        children = ((member.key, member.value) for member in node.members)
+    elif isinstance(node, ListNode):
+        children = ((f"[{index}]", item) for index, item in enumerate(node.items))
+    best = (len(path), node.at)
+    for key, child in children:
+        rest = path.removeprefix(key)
+        if path.startswith(key) and rest[:1] in ("", ".", "["):
+            best = min(best, _locate(child, rest.removeprefix(".")), key=lambda found: found[0])
+    return best
+
 
 def read(file: Path) -> tuple[Manifest, ...]:
     """Read the manifests of a file, or of standard input for `-`; raises `InvalidManifest`."""
     text = _read_text(file)
     if isinstance(text, SettingsProblem):
-        raise InvalidManifest([str(text)])
-    origin = file_origin(file)
-    documents = _json_documents(text)
-    manifests: list[Manifest] = []
-    problems: list[str] = []
-    for line, document in documents if documents is not None else _yaml_documents(text, origin, problems):
-        for resource in _resources(document):
-            try:
-                manifests.append(_manifest(resource, f"{origin.name}:{line}"))
-            except InvalidManifest as error:
-                problems.append(str(error))
-    if not problems and not manifests:
-        problems.append(f"{origin.name}: expected at least one resource, got none")
-    if problems:
-        raise InvalidManifest(problems)
+        raise InvalidManifest([text])
+    reader = _ManifestReader(file_origin(file))
+    manifests = reader.read(text)
+    if reader.problems:
+        raise InvalidManifest(reader.problems)
     return tuple(manifests)
 
 
@@ -99,158 +119,147 @@ def _read_text(file: Path) -> str | SettingsProblem:
         return SettingsProblem.at(file_origin(file), "", "expected UTF-8 text, got a byte that is not")
 
 
-def _json_documents(text: str) -> list[tuple[int, Json]] | None:
-    """Return the values of a JSON text, each with its line; None if it is not JSON and may be YAML.
+class _ManifestReader:
+    """A reader of one file, with the problems found so far."""
 
-    JSON needs its own parser: YAML does not understand its surrogate pair escapes.
-    """
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    decoder = json.JSONDecoder(object_pairs_hook=_reject_duplicates)
-    values: list[tuple[int, Json]] = []
-    position = len(text) - len(text.lstrip())
-    while position < len(text):
-        try:
-            value, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
+    def __init__(self, origin: Origin) -> None:
+        self.problems: list[SettingsProblem] = []
+        self._origin = origin
+
+    def read(self, text: str) -> list[Manifest]:
+        documents = json_tree.parse(text, self._origin)
+        manifests = [
+            manifest
+            for document in (self._yaml_documents(text) if documents is None else documents)
+            for node in _resources(document)
+            if (manifest := self._manifest(node)) is not None
+        ]
+        if not manifests and not self.problems:
+            self._reject(self._origin, "", "expected at least one resource, got none")
+        return manifests
+
+    def _reject(self, at: Origin, field: str, message: str) -> None:
+        self.problems.append(SettingsProblem.at(at, field, message))
+
+    def _yaml_documents(self, text: str) -> Iterator[Node]:
+        # YAML allows no value to contain a line that begins with three dashes, so each of them starts a document.
+        starts = [match.start() for match in _DOCUMENT_START.finditer(text)]
+        for start, end in zip([0, *starts], [*starts, len(text)], strict=True):
+            if not text[start:end].strip():
+                continue
+            line = text.count("\n", 0, start)
+            root, found = yaml_file.parse("\n" * line + text[start:end], self._origin)
+            self.problems.extend(found)
+            if root is None or found or (isinstance(root, ScalarNode) and root.is_null):
+                continue
+            yield root
+
+    def _manifest(self, node: Node) -> Manifest | None:
+        """Return the manifest of a resource; None if it has problems."""
+        known_problems = len(self.problems)
+        if not isinstance(node, MappingNode):
+            self._reject(node.at, "", "expected a mapping with kind, name and spec, got something else")
             return None
-        values.append((text.count("\n", 0, position) + 1, value))
-        position = end + len(text[end:]) - len(text[end:].lstrip())
-    return values
-
-
-def _reject_duplicates(members: list[tuple[str, Json]]) -> dict[str, Json]:
-    mapping = dict(members)
-    if len(mapping) != len(members):
-        raise ValueError("duplicate key")  # the YAML parser then reports it with its position
-    return mapping
-
-
-def _yaml_documents(text: str, origin: Origin, problems: list[str]) -> Iterator[tuple[int, Json]]:
-    # YAML allows no value to contain a line that begins with three dashes, so each of them starts a document.
-    starts = [match.start() for match in _DOCUMENT_START.finditer(text)]
-    for start, end in zip([0, *starts], [*starts, len(text)], strict=True):
-        if not text[start:end].strip():
-            continue
-        line = text.count("\n", 0, start)
-        root, found = yaml_file.parse("\n" * line + text[start:end], origin)
-        problems.extend(str(problem) for problem in found)
-        if root is None or found or (isinstance(root, ScalarNode) and root.is_null):
-            continue
-        try:
-            yield root.at.line, _to_json(root)
-        except InvalidManifest as error:
-            problems.append(str(error))
-
-
-def _to_json(node: Node) -> Json:
-    match node:
-        case MappingNode():
-            return {member.key: _to_json(member.value) for member in node.members}
-        case ListNode():
-            return [_to_json(item) for item in node.items]
-        case ScalarNode():
-            return _scalar(node)
-
-
-def _scalar(scalar: ScalarNode) -> Json:
-    text = scalar.text
-    if not scalar.is_plain:
-        return text
-    if scalar.is_null:
-        return None
-    if text in _BOOLEANS:
-        return _BOOLEANS[text]
-    if _HEX_OR_OCTAL.fullmatch(text) or _INTEGER.fullmatch(text):
-        if len(text) > _MAX_DIGITS:
-            raise _invalid(scalar, "expected an integer of at most 64 bits, got a larger one")
-        return int(text, 0) if _HEX_OR_OCTAL.fullmatch(text) else int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    if text.lower().lstrip("+-") in (".inf", ".nan"):
-        raise _invalid(scalar, f"expected a finite number, got {quoted(text)}")
-    return text
-
-
-def _invalid(scalar: ScalarNode, message: str) -> InvalidManifest:
-    return InvalidManifest([str(SettingsProblem.at(scalar.at, "", message))])
-
-
-def _resources(document: Json) -> Sequence[Json]:
-    """Return the resources of a document: itself, its elements, or the `items` of a list from the API."""
-    if isinstance(document, list):
-        return document
-    items = document.get("items") if isinstance(document, dict) else None
-    return items if isinstance(items, list) else [document]
-
-
-def _manifest(document: Json, where: str) -> Manifest:
-    if not isinstance(document, dict):
-        raise InvalidManifest([f"{where}: expected a mapping with kind, name and spec, got something else"])
-    problems = [
-        f"{where}: {key}: unknown key{_suggestion(key)}"
-        for key in document
-        if key not in _KEYS and key not in _SERVER_KEYS and key != "owner_references"
-    ]
-    strings = {key: document[key] for key in _STRING_KEYS if document.get(key) not in (None, "")}
-    owner = document.get("owner_references")
-    if "parent" not in strings and isinstance(owner, dict) and "id" in owner:
-        strings["parent"] = owner["id"]
-    if "name" not in strings:
-        problems.append(f"{where}: name: required, but missing")
-    if "kind" not in strings and "plural" not in strings:
-        problems.append(f"{where}: kind: required unless plural is given, but missing")
-    labels, spec = document.get("labels"), document.get("spec")
-    all_strings = [*strings.items(), *((f"labels.{key}", value) for key, value in _members(labels).items())]
-    problems += [f"{where}: {_not_a_string(key, text)}" for key, text in all_strings if not isinstance(text, str)]
-    problems += [
-        f"{where}: {key}: expected a mapping, got {'a list' if isinstance(value, list) else 'a scalar'}"
-        for key, value in (("labels", labels), ("spec", spec))
-        if value is not None and not isinstance(value, dict)
-    ]
-    if problems:
-        raise InvalidManifest(problems)
-    try:
+        for member in node.members:
+            if member.key not in _KEYS and member.key not in _SERVER_KEYS and member.key != _OWNER:
+                self._reject(member.at, member.key, f"unknown key{_suggestion(member.key)}")
+        texts = {key: self._text(member.value, key) for key in _STRING_KEYS if (member := node.get(key))}
+        owner = node.get(_OWNER)
+        owner_id = owner.value.get("id") if owner is not None and isinstance(owner.value, MappingNode) else None
+        if not texts.get("parent") and owner_id is not None:
+            texts["parent"] = self._text(owner_id.value, f"{_OWNER}.id")
+        if texts.get("name", "") == "":
+            self._reject(node.at, "name", "required, but missing")
+        if texts.get("kind", "") == texts.get("plural", "") == "":
+            self._reject(node.at, "kind", "required unless plural is given, but missing")
+        labels, spec = self._mapping(node, "labels"), self._mapping(node, "spec")
+        label_texts = {
+            member.key: self._text(member.value, f"labels.{member.key}", is_nullable=False)
+            for member in (labels.members if labels else ())
+        }
+        spec_members = {
+            member.key: self._json(member.value, f"spec.{member.key}") for member in (spec.members if spec else ())
+        }
+        if len(self.problems) > known_problems:
+            return None
         return Manifest(
-            where=where,
-            **{key: str(value) for key, value in strings.items()},
-            labels=None if labels is None else {key: str(value) for key, value in _members(labels).items()},
-            spec=None if spec is None else _without_nulls(_members(spec), "spec"),
+            node=node,
+            **{key: text or "" for key, text in texts.items()},
+            labels={key: text or "" for key, text in label_texts.items()} if labels else None,
+            spec=_without_nulls(spec_members) if spec else None,
         )
-    except ValueError as error:
-        raise InvalidManifest([f"{where}: {error}"]) from error
+
+    def _text(self, node: Node, path: str, *, is_nullable: bool = True) -> str | None:
+        """Return a text, empty for null; None if it is not a text."""
+        if not isinstance(node, ScalarNode):
+            self._reject(node.at, path, "expected a string, got a mapping or a list")
+            return None
+        value = self._scalar(node, path)
+        if value is None and is_nullable and node.is_null:
+            return ""
+        if isinstance(value, str):
+            return value
+        self._reject(node.at, path, f"expected a string, got {json.dumps(value)}; quote it")
+        return None
+
+    def _mapping(self, node: MappingNode, key: str) -> MappingNode | None:
+        member = node.get(key)
+        if member is None or (isinstance(member.value, ScalarNode) and member.value.is_null):
+            return None
+        if isinstance(member.value, MappingNode):
+            return member.value
+        got = "a list" if isinstance(member.value, ListNode) else "a scalar"
+        self._reject(member.value.at, key, f"expected a mapping, got {got}")
+        return None
+
+    def _json(self, node: Node, path: str) -> Json:
+        match node:
+            case MappingNode():
+                return {member.key: self._json(member.value, f"{path}.{member.key}") for member in node.members}
+            case ListNode():
+                return [self._json(item, f"{path}[{index}]") for index, item in enumerate(node.items)]
+            case ScalarNode():
+                return self._scalar(node, path)
+
+    def _scalar(self, scalar: ScalarNode, path: str) -> Json:
+        """Return the value of a scalar; None if it is null or a number out of range."""
+        text = scalar.text
+        if not scalar.is_plain:
+            return text
+        if scalar.is_null:
+            return None
+        if text in _BOOLEANS:
+            return _BOOLEANS[text]
+        is_hex_or_octal = _HEX_OR_OCTAL.fullmatch(text)
+        if is_hex_or_octal or _INTEGER.fullmatch(text):
+            # A longer text is not converted: the time that takes grows with the square of its length.
+            integer = int(text, 0 if is_hex_or_octal else 10) if len(text) <= _MAX_DIGITS else None
+            if integer is None or not _MIN_INTEGER <= integer <= _MAX_INTEGER:
+                self._reject(scalar.at, path, "expected an integer of at most 64 bits, got a larger one")
+                return None
+            return integer
+        is_float = _FLOAT.fullmatch(text)
+        if text.lower().lstrip("+-") in (".inf", ".nan") or (is_float and not abs(float(text)) < float("inf")):
+            self._reject(scalar.at, path, f"expected a finite number, got {quoted(text)}")
+            return None
+        return float(text) if is_float else text
 
 
-def _members(value: Json) -> dict[str, Json]:
-    return value if isinstance(value, dict) else {}
+def _resources(document: Node) -> Sequence[Node]:
+    """Return the resources of a document: itself, its elements, or the `items` of a list from the API."""
+    if isinstance(document, ListNode):
+        return document.items
+    items = document.get("items") if isinstance(document, MappingNode) else None
+    return items.value.items if items is not None and isinstance(items.value, ListNode) else [document]
 
 
-def _not_a_string(key: str, value: Json) -> str:
-    if isinstance(value, dict | list):
-        return f"{key}: expected a string, got a mapping or a list"
-    return f"{key}: expected a string, got {json.dumps(value)}; quote it"
-
-
-def _without_nulls(spec: Mapping[str, Json], path: str) -> dict[str, Json]:
-    """Remove null members, which a merge patch cannot set; raises `ValueError` for a number out of range."""
+def _without_nulls(members: Mapping[str, Json]) -> dict[str, Json]:
+    """Remove null members, which a merge patch cannot set. It replaces a list as a whole, so a list keeps them."""
     return {
-        name: _checked(value, f"{path}.{name}", in_list=False) for name, value in spec.items() if value is not None
+        name: _without_nulls(value) if isinstance(value, dict) else value
+        for name, value in members.items()
+        if value is not None
     }
-
-
-def _checked(value: Json, path: str, *, in_list: bool) -> Json:
-    if isinstance(value, dict):
-        if not in_list:
-            return _without_nulls(value, path)
-        return {name: _checked(member, f"{path}.{name}", in_list=True) for name, member in value.items()}
-    if isinstance(value, list):
-        # A merge patch replaces a list as a whole, so its nulls are kept.
-        return [_checked(item, f"{path}[{index}]", in_list=True) for index, item in enumerate(value)]
-    if isinstance(value, int) and not _MIN_INTEGER <= value <= _MAX_INTEGER:
-        raise ValueError(f"{path}: expected an integer of at most 64 bits, got a larger one")
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        raise ValueError(f"{path}: expected a finite number")
-    return value
 
 
 def _suggestion(key: str) -> str:

@@ -12,13 +12,17 @@ from enum import StrEnum
 
 import msgspec
 
-from sentinel.cli.client import diff
+from sentinel.cli.client import diff, names
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient, decode
 from sentinel.cli.client.manifest import Manifest
+from sentinel.cli.client.names import AmbiguousName
 from sentinel.core.fleet.documents import KindRules
 from sentinel.core.json import Json
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.runtime.settings.report import closest_match, quoted
+
+_PARENT = "owner_references.id"
+"""The parent's field, which a file may also call `parent`."""
 
 
 class PlanAction(StrEnum):
@@ -57,6 +61,8 @@ class Planner:
         self._fleet = fleet
         self._ids: dict[tuple[str, str], dict[str, list[str]]] = {}
         """The ids of existing resources by their names, by plural and parent."""
+        self._parents: dict[tuple[str, str], str] = {}
+        """The ids of parents by plural and by their ids or names in files."""
         self._planned: set[tuple[str, str | int | None, str]] = set()
 
     async def step(self, wanted: Manifest, earlier: Sequence[PlanStep]) -> PlanStep:
@@ -66,13 +72,13 @@ class Planner:
         identity = (kind.plural, parent, wanted.name)
         if identity in self._planned:
             duplicate = f"{kind.plural} {quoted(wanted.name)}"
-            raise ServerError(f"{wanted.where}: expected each resource once, got {duplicate} a second time")
+            raise _error(wanted, "name", f"expected each resource once, got {duplicate} a second time")
         self._planned.add(identity)
         current = await self._current(wanted, kind, parent)
         if current is None:
             return PlanStep(wanted=wanted, plural=kind.plural, action=PlanAction.CREATE, parent=parent)
         if current.document.is_deleting:
-            raise ServerError(f"{wanted.where}: {current.title} is being deleted")
+            raise _error(wanted, "name", f"{current.title} is being deleted")
         patch = _make_patch(current, wanted)
         action = PlanAction.CHANGE if patch else PlanAction.NONE
         return PlanStep(wanted=wanted, plural=kind.plural, action=action, current=current, patch=patch)
@@ -85,37 +91,33 @@ class Planner:
         field, given = ("plural", wanted.plural) if wanted.plural else ("kind", wanted.kind)
         known = [kind.plural if wanted.plural else kind.kind for kind in kinds]
         if given in known:
-            raise ServerError(f'{wanted.where}: kind: expected the kind of {given}, got "{wanted.kind}"')
+            raise _error(wanted, "kind", f"expected the kind of {given}, got {quoted(wanted.kind)}")
         suggestion = closest_match(given, known)
         did_you_mean = f" Did you mean {suggestion}?" if suggestion else ""
-        raise ServerError(
-            f"{wanted.where}: {field}: the server has no {quoted(given)}.{did_you_mean} It has {', '.join(known)}"
-        )
+        message = f"the server has no {quoted(given)}.{did_you_mean} It has {', '.join(known)}"
+        raise _error(wanted, field, message)
 
     async def _parent(self, wanted: Manifest, kind: KindRules, earlier: Sequence[PlanStep]) -> str | int | None:
         if not kind.parent:
             if wanted.parent:
-                raise ServerError(f"{wanted.where}: parent: expected none, because {kind.plural} have no parent")
+                raise _error(wanted, _PARENT, f"expected none, because {kind.plural} have no parent")
             return None
         if not wanted.parent:
-            raise ServerError(
-                f"{wanted.where}: parent: required, but missing; {kind.plural} belong to {kind.parent}"
-            )
+            raise _error(wanted, "parent", f"required, but missing; {kind.plural} belong to {kind.parent}")
         for index, step in enumerate(earlier):
             if step.plural == kind.parent and wanted.parent in (step.wanted.name, step.wanted.id):
                 return index if step.current is None else step.current.document.id
-        found = await self._fleet.find_or_none(wanted.parent)
-        if found is not None and found.plural == kind.parent:
-            return found.document.id
-        ids = (await self._ids_by_name(kind.parent, "")).get(wanted.parent, [])
-        if len(ids) == 1:
-            return ids[0]
-        problem = (
-            f"several {kind.parent} have the name {quoted(wanted.parent)}; give the id"
-            if ids
-            else f"expected the id or name of one of the {kind.parent}, got {quoted(wanted.parent)}"
-        )
-        raise ServerError(f"{wanted.where}: parent: {problem}")
+        reference = (kind.parent, wanted.parent)
+        if reference not in self._parents:
+            try:
+                parent = await names.resolve(self._fleet, wanted.parent, plural=kind.parent)
+            except AmbiguousName as error:
+                message = str(wanted.problem(_PARENT, str(error)))
+                raise AmbiguousName(message, error.candidates) from error
+            except names.UnknownName as error:
+                raise _error(wanted, _PARENT, str(error)) from error
+            self._parents[reference] = parent.document.id
+        return self._parents[reference]
 
     async def _current(
         self, wanted: Manifest, kind: KindRules, parent: str | int | None
@@ -123,9 +125,11 @@ class Planner:
         if wanted.id:
             found = await self._fleet.find_or_none(wanted.id)
             if found is not None and (found.plural, found.document.name) != (kind.plural, wanted.name):
-                raise ServerError(
-                    f"{wanted.where}: id: expected {kind.plural} with the name {quoted(wanted.name)}, "
-                    f"got {found.plural} with the name {quoted(found.document.name)}"
+                raise _error(
+                    wanted,
+                    "id",
+                    f"expected {kind.plural} with the name {quoted(wanted.name)}, "
+                    f"got {found.plural} with the name {quoted(found.document.name)}",
                 )
             return found
         if isinstance(parent, int):
@@ -141,6 +145,10 @@ class Planner:
                 ids.setdefault(named.name, []).append(named.id)
             self._ids[plural, parent] = ids
         return self._ids[plural, parent]
+
+
+def _error(wanted: Manifest, field: str, message: str) -> ServerError:
+    return ServerError(str(wanted.problem(field, message)))
 
 
 class _Named(msgspec.Struct):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import click
 
 from sentinel.cli import options, table
-from sentinel.cli.client import session, wait
+from sentinel.cli.client import names, session, wait
 from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import OutputFormat
@@ -31,7 +31,7 @@ def pulse(
     """
 
     async def work(fleet: FleetClient) -> int:
-        requested = await fleet.post_action(await fleet.find(resource_id), "pulse")
+        requested = await fleet.post_action(await names.resolve(fleet, resource_id), "pulse")
         document = requested.document
         if document.paused is True:
             click.echo(
@@ -39,7 +39,7 @@ def pulse(
             )
             if is_waiting:
                 return ExitCode.FAILURE
-        required = (await fleet.waiting(resource_id)).required_adapters
+        required = (await fleet.waiting(document.id)).required_adapters
         since = document.pulse_requested_time
         if not is_waiting or not required or not isinstance(since, datetime):
             note = "" if required else "; it has no required adapters"
@@ -58,7 +58,7 @@ def pulse(
         progress = await wait.poll_until_done(poll, timeout=timeout)
         if not progress.is_done:
             return session.fail(f"{requested.title}: after {table.format_duration(timeout)} {progress.text}")
-        current = await fleet.find(resource_id)
+        current = await fleet.find(document.id)
         state = "ready" if current.document.status.phase is Phase.READY else "not ready"
         message = f"{current.title}: {', '.join(required)} answered; it is {state}"
         return session.print_resource(current, message, output)

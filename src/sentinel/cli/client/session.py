@@ -9,7 +9,7 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -20,13 +20,17 @@ import msgspec
 from sentinel.cli import options
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient
+from sentinel.cli.client.names import AmbiguousName
 from sentinel.cli.options import OutputFormat
 from sentinel.core import labels
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.drivers.rest.url import InvalidSegment
 from sentinel.runtime import durations, process
-from sentinel.runtime.log import get_logger
+from sentinel.runtime.log import LogLevel, configure_logging, get_logger
 from sentinel.runtime.process import ExitCode
+from sentinel.runtime.secrets import secrets_in_environment
+from sentinel.runtime.settings import loader
+from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.report import printable, quoted
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -38,19 +42,25 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 Work: TypeAlias = Callable[[FleetClient], Coroutine[Any, Any, int]]
 
 
+class _ClientSettings(msgspec.Struct, frozen=True):
+    """The settings of the client's commands."""
+
+    log: LogSettings
+
+
 class ServerOptions:
     """The server that the options of a command name."""
 
-    def __init__(self, *, url: str, ca_file: Path | None) -> None:
+    def __init__(self, *, url: str, ca_file: Path | None, log: LogSettings) -> None:
         self._url = url
         self._ca_file = ca_file
+        self._log = log
 
     def run(self, work: Work) -> int:
         """Run `work` with a client of the server; return the exit code."""
+        token = os.environ.get(TOKEN, "").strip()
         try:
-            connection = ServerConnection(
-                server=self._url, ca_file=self._ca_file, token=os.environ.get(TOKEN, "").strip()
-            )
+            connection = ServerConnection(server=self._url, ca_file=self._ca_file, token=token)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
 
@@ -60,21 +70,39 @@ class ServerOptions:
                     return await work(FleetClient(connection))
             except ServerError as error:
                 return fail(str(error))
+            except AmbiguousName as error:
+                for line in error.lines():
+                    fail(line)
+                return ExitCode.MISCONFIGURED
             except InvalidSegment as error:
                 raise click.UsageError(str(error)) from error
 
-        return process.main(session(), log=get_logger("client"))
+        logging = configure_logging(
+            self._log.level, self._log.format, secrets=(token, *secrets_in_environment(os.environ))
+        )
+        try:
+            return process.main(session(), log=get_logger("client"))
+        finally:
+            logging.restore()
 
 
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add `--server` and `--ca-file`, as the parameter `server`, a `ServerOptions`.
+    """Add `--server`, `--ca-file` and the options of the log, as the parameter `server`, a `ServerOptions`.
 
     The token comes only from the environment: a flag would show it to everyone who can list processes.
     """
 
     @functools.wraps(command)
-    def with_server(*args: Any, server: str, ca_file: Path | None, **kwargs: Any) -> int:
-        return command(*args, server=ServerOptions(url=server, ca_file=ca_file), **kwargs)
+    def with_server(
+        *args: Any, server: str, ca_file: Path | None, log_overrides: Mapping[str, str], **kwargs: Any
+    ) -> int:
+        loaded = loader.load(
+            _ClientSettings, environ=os.environ, overrides=log_overrides, defaults={"log.level": LogLevel.WARNING}
+        )
+        if loaded.settings is None:
+            raise click.UsageError("\n".join(map(str, loaded.problems)))
+        server_options = ServerOptions(url=server, ca_file=ca_file, log=loaded.settings.log)
+        return command(*args, server=server_options, **kwargs)
 
     url_option = click.option(
         "--server",
@@ -89,7 +117,7 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
         type=click.Path(path_type=Path, dir_okay=False),
         help="CA certificates to trust instead of the system's, in PEM.",
     )
-    return url_option(ca_file_option(with_server))
+    return url_option(ca_file_option(options.log_options(with_server)))
 
 
 def _parse_selector(context: click.Context, parameter: click.Parameter, text: str) -> str:

@@ -17,8 +17,8 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.client import resource_table, session
-from sentinel.cli.client.fleet import FleetClient, decode, is_not_found
+from sentinel.cli.client import names, resource_table, session
+from sentinel.cli.client.fleet import FetchedDocument, FleetClient, decode, is_not_found
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import OutputFormat
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
@@ -65,7 +65,7 @@ Snapshot: TypeAlias = Mapping[str, bytes]
 def watch(
     plural: str, resource_id: str, selector: str, interval: timedelta, output: OutputFormat, server: ServerOptions
 ) -> int:
-    """Print the resources of a kind, or the one with this ID, then their changes, until Ctrl-C.
+    """Print the resources of a kind, or the one with this ID or name, then their changes, until Ctrl-C.
 
     With --output json, each change is a line: {"change": "added|modified|deleted", "resource": {…}}.
     """
@@ -128,24 +128,29 @@ def changes(before: Snapshot, now: Snapshot) -> Iterator[WatchEvent]:
 class _ResourcePoller:
     """A poller of one resource, which the server sends only if it has changed."""
 
-    def __init__(self, fleet: FleetClient, plural: str, resource_id: str) -> None:
+    def __init__(self, fleet: FleetClient, plural: str, reference: str) -> None:
+        """The reference is an id or a name. Once it is found, the resource is followed by its id."""
         self.plural = plural
         self._fleet = fleet
-        self._id = resource_id
+        self._reference = reference
         self._latest: Snapshot = {}
         self._etag = ""
 
     async def poll(self) -> Snapshot:
-        try:
-            fetched = await self._fleet.get_if_changed(self.plural, self._id, self._etag)
-        except RequestRejected as rejected:
-            if self._latest and is_not_found(rejected):
-                return {}
-            raise
+        fetched: FetchedDocument | None
+        if not self._latest:
+            fetched = await names.resolve(self._fleet, self._reference, plural=self.plural)
+        else:
+            try:
+                fetched = await self._fleet.get_if_changed(self.plural, *self._latest, self._etag)
+            except RequestRejected as rejected:
+                if is_not_found(rejected):
+                    return {}
+                raise
         if fetched is not None:
             self.plural = fetched.plural
             self._etag = fetched.etag
-            self._latest = {self._id: fetched.body}
+            self._latest = {fetched.document.id: fetched.body}
         return self._latest
 
 

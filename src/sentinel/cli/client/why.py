@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sentinel.cli import options, table
-from sentinel.cli.client import session
+from sentinel.cli.client import names, session
 from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import OutputFormat
@@ -80,8 +80,8 @@ def why(
     }
 
     async def work(fleet: FleetClient) -> int:
-        fetched = await fleet.find(resource_id)
-        waiting = await fleet.waiting(resource_id)
+        fetched = await names.resolve(fleet, resource_id)
+        waiting = await fleet.waiting(fetched.document.id)
         policy = _DEFAULT_POLICY if waiting.policy is UNSET else waiting.policy
         statuses = await fleet.statuses(fetched)
         now = SystemClock().now()

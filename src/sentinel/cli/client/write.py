@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.client import session, wait
+from sentinel.cli.client import names, session, wait
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient, is_not_found
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import OutputFormat
@@ -80,7 +80,7 @@ def _spec_option(command: F) -> F:
 @click.command
 @click.argument("plural")
 @click.option("--name", required=True, help="A name that is unique within its kind and parent.")
-@click.option("--parent", metavar="ID", help="The parent resource.")
+@click.option("--parent", metavar="ID", help="The id or name of the parent resource.")
 @click.option("--id", "resource_id", metavar="ID", help="The id. Default: the server generates one.")
 @_spec_option
 @click.option("--labels", callback=_parse_labels, metavar="k=v,…", help="The labels.")
@@ -104,14 +104,36 @@ def create(
         body["spec"] = spec
     if labels is not None:
         body["labels"] = labels
-    if parent is not None:
-        body["owner_references"] = {"id": parent}
 
     async def work(fleet: FleetClient) -> int:
-        created = await fleet.create(plural, body)
+        if parent is not None:
+            body["owner_references"] = {"id": await _find_parent(fleet, plural, parent)}
+        try:
+            created = await fleet.create(plural, body)
+        except RequestRejected as rejected:
+            if parent is None and _names_owner(rejected) and (kind := await fleet.kind(plural)).parent:
+                usage = f"required, but missing: {plural} belong to {kind.parent}; give the id or name of one"
+                raise click.UsageError(f"--parent: {usage}") from rejected
+            raise
         return session.print_resource(created, f"created {created.title}", output)
 
     return server.run(work)
+
+
+async def _find_parent(fleet: FleetClient, plural: str, reference: str) -> str:
+    """Return the id of the parent. An unknown plural is left to the server, whose refusal explains the mistake."""
+    kind = next((each for each in await fleet.kinds() if each.plural == plural), None)
+    if kind is None:
+        return reference
+    if not kind.parent:
+        raise click.UsageError(f"--parent: expected none, because {plural} have no parent")
+    return (await names.resolve(fleet, reference, plural=kind.parent)).document.id
+
+
+def _names_owner(rejected: RequestRejected) -> bool:
+    """Whether the server refuses the reference to the parent."""
+    problem = rejected.response.problem
+    return problem is not None and any(each.field.startswith("owner_references") for each in problem.field_errors)
 
 
 @click.command
@@ -144,8 +166,8 @@ def patch(
         raise click.UsageError("expected --spec, --labels, or both")
 
     async def work(fleet: FleetClient) -> int:
-        before = await fleet.get(plural, resource_id)
-        patched = await fleet.patch(plural, resource_id, body)
+        before = await names.resolve(fleet, resource_id, plural=plural)
+        patched = await fleet.patch(plural, before.document.id, body)
         if patched.document.generation == before.document.generation:
             return session.print_resource(patched, f"unchanged {patched.title}", output)
         session.warn_if_paused(patched)
@@ -175,9 +197,9 @@ def delete(
     It is gone when every required adapter has cleaned up and no child is left.
     """
 
-    async def poll(fleet: FleetClient) -> wait.WaitProgress:
+    async def poll(fleet: FleetClient, found_id: str) -> wait.WaitProgress:
         try:
-            waiting = await fleet.waiting(resource_id)
+            waiting = await fleet.waiting(found_id)
         except RequestRejected as rejected:
             if is_not_found(rejected):
                 return wait.WaitProgress(is_done=True)
@@ -188,14 +210,15 @@ def delete(
         return wait.WaitProgress(text=f"waiting for {', '.join(missing) or 'the server'}")
 
     async def work(fleet: FleetClient) -> int:
-        deleted = await fleet.delete(plural, resource_id)
-        is_gone = await fleet.find_or_none(resource_id) is None
+        found_id = (await names.resolve(fleet, resource_id, plural=plural)).document.id
+        deleted = await fleet.delete(plural, found_id)
+        is_gone = await fleet.find_or_none(found_id) is None
         if not is_gone:
             session.warn_if_paused(deleted)
             if not is_waiting:
                 message = f"deleting {deleted.title}; sentinel why {deleted.document.id} shows what it waits for"
                 return session.print_resource(deleted, message, output)
-            progress = await wait.poll_until_done(lambda: poll(fleet), timeout=timeout)
+            progress = await wait.poll_until_done(lambda: poll(fleet, found_id), timeout=timeout)
             if not progress.is_done:
                 return session.fail(
                     f"{deleted.title} is not gone after {table.format_duration(timeout)}: {progress.text}"
@@ -231,7 +254,7 @@ def _post(
     action: str, resource_id: str, message: Callable[[FetchedDocument], str], output: OutputFormat
 ) -> session.Work:
     async def work(fleet: FleetClient) -> int:
-        resource = await fleet.post_action(await fleet.find(resource_id), action)
+        resource = await fleet.post_action(await names.resolve(fleet, resource_id), action)
         return session.print_resource(resource, message(resource), output)
 
     return work
