@@ -81,6 +81,44 @@ def test_problems_have_field_and_line(tmp_path: Path, text: str, position: str) 
     assert [f"{problem.line}: {problem.field}" for problem in problems] == [position]
 
 
+def test_all_problems_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
+    text = """\
+kinds:
+  - plural: a/b
+    kind: A
+  - plural: clusters
+    kind: a
+    required_adapters: [dns, dns]
+  - plural: clusters
+    kind: B
+    parent: nowhere
+  - plural: resources
+    kind: C
+    colour: red
+"""
+
+    served, problems = kinds.load(written(tmp_path, text))
+
+    assert served is None
+    assert [(problem.line, problem.column, problem.field) for problem in problems] == [
+        (2, 13, "kinds[0].plural"),
+        (5, 11, "kinds[1].kind"),
+        (6, 30, "kinds[1].required_adapters[1]"),
+        (7, 13, "kinds[2].plural"),
+        (9, 13, "kinds[2].parent"),
+        (10, 13, "kinds[3].plural"),
+        (12, 5, "kinds[3].colour"),
+    ]
+
+
+def test_a_missing_plural_causes_no_further_problems(tmp_path: Path) -> None:
+    text = "kinds:\n  - {plurals: as, kind: A}\n  - {plural: bs, kind: B, parent: as}\n  - {kind: C, parent: bs}\n"
+
+    _, problems = kinds.load(written(tmp_path, text))
+
+    assert [problem.field for problem in problems] == ["kinds[0].plural", "kinds[0].plurals", "kinds[2].plural"]
+
+
 def test_a_cycle_of_parents_is_rejected(tmp_path: Path) -> None:
     text = "kinds:\n  - {plural: as, kind: A, parent: bs}\n  - {plural: bs, kind: B, parent: as}\n"
 

@@ -17,7 +17,7 @@ from sentinel.core.fleet.documents import KindRules
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.core.ids import segment_pattern
 from sentinel.runtime.settings import field_types, loader
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, describe_node
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ScalarNode, describe_node
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.report import Loaded, Origin, SettingsProblem, file_origin
 from sentinel.runtime.settings.schema import StructList, section
@@ -71,12 +71,24 @@ class _KindsField(StructList, frozen=True):
 
     def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         values = super().read(node, path, at, validation)
-        if values is INVALID or not isinstance(values, tuple) or not isinstance(node, ListNode):
+        if not isinstance(node, ListNode):
             return INVALID
-        problems = list(_inconsistencies(values))
+        # Compared as written, so that one invalid kind does not hide the problems between the others.
+        problems = list(_inconsistencies([_as_written(item) for item in node.items]))
         for index, field, message in problems:
             validation.reject(_origin(node, index, field), f"{path}[{index}].{field}", message)
         return INVALID if problems else values
+
+
+def _as_written(item: Node) -> KindRules:
+    """Return the names of a kind as they are in the file, valid or not; "" for what is missing."""
+
+    def text(key: str) -> str:
+        member = item.get(key) if isinstance(item, MappingNode) else None
+        node = member.value if member is not None else None
+        return node.text if isinstance(node, ScalarNode) and not node.is_null else ""
+
+    return KindRules(text("plural"), text("kind"), text("parent"))
 
 
 def _origin(node: ListNode, index: int, field: str) -> Origin:
@@ -87,22 +99,23 @@ def _origin(node: ListNode, index: int, field: str) -> Origin:
 
 def _inconsistencies(kinds: Sequence[KindRules]) -> Iterator[tuple[int, str, str]]:
     """Yield (index, field, message) for every problem that only shows when kinds are compared."""
-    parents = {each.plural: each.parent for each in kinds}
+    parents = {each.plural: each.parent for each in kinds if each.plural}
+    has_all_plurals = all(each.plural for each in kinds)
     for index, each in enumerate(kinds):
         before = kinds[:index]
         if each.plural in _RESERVED:
             yield index, "plural", f'expected a plural that is not reserved, got "{each.plural}"'
-        if any(other.plural == each.plural for other in before):
+        if each.plural and any(other.plural == each.plural for other in before):
             yield index, "plural", f'expected each plural once, got "{each.plural}" a second time'
-        if any(other.kind.lower() == each.kind.lower() for other in before):
+        if each.kind and any(other.kind.lower() == each.kind.lower() for other in before):
             yield index, "kind", f'expected each kind once, got "{each.kind}" a second time'
-        if each.parent and each.parent not in parents:
+        if each.parent and each.parent not in parents and has_all_plurals:
             yield index, "parent", f'expected the plural of another kind, got "{each.parent}"'
         seen, ancestor = {each.plural}, each.parent
         while ancestor in parents and ancestor not in seen:
             seen.add(ancestor)
             ancestor = parents[ancestor]
-        if ancestor == each.plural:
+        if each.plural and ancestor == each.plural:
             yield index, "parent", f'expected no cycle of parents, "{each.plural}" is its own ancestor'
 
 

@@ -14,6 +14,7 @@ import pytest
 from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.broker import BrokerType
+from sentinel.runtime.settings.report import Origin, Source
 from tests.support.processes.up import write_adapter, write_kinds
 
 SOURCE = """
@@ -158,8 +159,8 @@ def test_a_token_is_needed_if_other_machines_can_reach_the_api(listen: str, is_e
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"listen": "nonsense"}, "listen: expected HOST:PORT"),
-        ({"listen": "0"}, "listen: expected an address"),
+        ({"listen": "nonsense"}, "--listen: expected HOST:PORT"),
+        ({"listen": "0"}, "--listen: expected an address"),
         ({"sets": ("max_age_redy=3s",)}, "max_age_ready"),
         ({"sets": ("poll_interval=5",)}, "poll_interval"),
         ({"sets": ("concurrency=0",)}, "concurrency"),
@@ -170,10 +171,13 @@ def test_a_token_is_needed_if_other_machines_can_reach_the_api(listen: str, is_e
         ({"sets": ("tokens_file=x",)}, "tokens_file: expected no value here"),
         ({"sets": ("task_timout=5s",)}, "task_timout: unknown key; did you mean task_timeout?"),
         ({"sets": ("kinds_fil=x",)}, "kinds_fil: unknown key; did you mean kinds_file?"),
-        ({"database_url": "mysql://somewhere"}, "database_url"),
-        ({"broker_url": "http://somewhere"}, "BROKER_URL"),
-        ({"broker_url": "pubsub://"}, "BROKER_PROJECT_ID"),
-        ({"kinds_file": "no/such/file"}, "no/such/file"),
+        ({"database_url": "mysql://somewhere"}, "--database-url: expected sqlite:///FILE"),
+        ({"broker_url": "http://somewhere"}, "--broker-url: expected amqp://"),
+        ({"broker_url": "amqp://a@b@c"}, "--broker-url: expected a URL such as amqp://"),
+        ({"broker_url": "amqp://[host"}, "--broker-url: expected amqp://"),
+        ({"broker_url": "pubsub://"}, "--broker-url: expected amqp://"),
+        ({"broker_url": "pubsub://p/a topic"}, "--broker-url: expected"),
+        ({"kinds_file": "no/such/file"}, "--kinds-file: no/such/file: cannot be read: no such file"),
         ({"adapter_files": (Path("no/such/adapter.yaml"),)}, "no/such/adapter.yaml"),
     ],
 )
@@ -181,12 +185,36 @@ def test_an_invalid_option_is_reported_once(options: dict[str, Any], words: str)
     matching = [each for each in problems(**options) if words in each]
 
     assert len(matching) == 1
+    assert "BROKER_" not in matching[0]
+    assert "(flag --set)" in matching[0] or "(flag" not in matching[0]
 
 
 def test_all_problems_are_reported_at_once() -> None:
     text = "\n".join(problems(listen="nonsense", sets=("poll_interval=5",), broker_url="http://x"))
 
-    assert all(word in text for word in ("listen", "poll_interval", "BROKER_URL"))
+    assert all(word in text for word in ("--listen", "poll_interval", "--broker-url"))
+
+
+def test_a_problem_of_a_setting_without_option_names_the_setting() -> None:
+    found = problems({"SENTINEL_DATABASE_URL": "mysql://x", "SENTINEL_LISTEN": "0"})
+    kinds_files = problems({"SENTINEL_KINDS_FILE": "no/such/file"})
+
+    assert [each.partition(":")[0] for each in found] == ["database_url"]
+    assert "(environment SENTINEL_DATABASE_URL)" in found[0]
+    assert kinds_files == ["no/such/file:1:1: : cannot be read: no such file or directory"]
+
+
+def test_a_broker_url_from_the_environment_names_the_variable() -> None:
+    origin = Origin(Source.ENVIRONMENT, "SENTINEL_BROKER_URL")
+
+    found = [
+        *problems(broker_url="http://me:hunter2@x", broker_url_origin=origin),
+        *problems(broker_url="amqp://me:hunter2@b@c", broker_url_origin=origin),
+    ]
+
+    assert len(found) == 2
+    assert all(each.endswith("(environment SENTINEL_BROKER_URL)") for each in found)
+    assert "hunter2" not in str(found)
 
 
 def test_a_mistyped_variable_is_warned_about_once() -> None:

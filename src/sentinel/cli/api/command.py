@@ -55,7 +55,7 @@ def api(
     if loaded.settings is None:
         return refuse(loaded.problems)
     settings = loaded.settings
-    address, address_problems = listen_address(settings)
+    address, address_problems = listen_address(settings, name="listen" if listen is None else "--listen")
     kinds, kinds_problems = load_kinds(settings.kinds_file)
     problems = (*address_problems, *exposure_problems(settings, address), *kinds_problems)
     if address is None or kinds is None or problems:

@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from sentinel.cli import options
 from sentinel.cli.client.session import parse_duration
@@ -23,10 +24,14 @@ from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
 from sentinel.runtime import process
 from sentinel.runtime.listening import Address
+from sentinel.runtime.settings.report import Origin, Source
 
 if TYPE_CHECKING:
     from sentinel.cli.up.live import LogBuffer
     from sentinel.cli.up.session import UpSession
+
+
+_BROKER_URL_VARIABLE = "SENTINEL_BROKER_URL"
 
 
 def _parse_path(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
@@ -66,7 +71,7 @@ def _parse_path(context: click.Context, parameter: click.Parameter, text: str | 
 @click.option(
     "--broker-url",
     metavar="URL",
-    envvar="SENTINEL_BROKER_URL",
+    envvar=_BROKER_URL_VARIABLE,
     help="A broker to use instead of the one in this process: amqp://… or pubsub://PROJECT/TOPIC.",
 )
 @click.option(
@@ -124,6 +129,7 @@ def up(
             listen=listen,
             database_url=database_url,
             broker_url=broker_url,
+            broker_url_origin=_broker_url_origin(),
             kinds_file=kinds_file,
             adapter_files=tuple(adapter_files),
             sets=tuple(sets),
@@ -150,6 +156,13 @@ def up(
             return _run(plan, data_dir, tokens, view_options=view_options, random=random)
     except UnusableDataDir as error:
         return refuse([f"--data-dir: {error}"])
+
+
+def _broker_url_origin() -> Origin:
+    """Return where the broker's URL was written, for its problems."""
+    if click.get_current_context().get_parameter_source("broker_url") is ParameterSource.ENVIRONMENT:
+        return Origin(Source.ENVIRONMENT, _BROKER_URL_VARIABLE)
+    return Origin(Source.FLAG, "--broker-url")
 
 
 def _run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -21,9 +21,9 @@ from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.secrets import secrets_in_environment
-from sentinel.runtime.settings import loader
+from sentinel.runtime.settings import loader, yaml_file
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
-from sentinel.runtime.settings.report import Loaded
+from sentinel.runtime.settings.report import Loaded, Origin, SettingsProblem, Source
 from sentinel.runtime.settings.server import listen_address
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -84,6 +84,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     listen: str | None = None
     database_url: str | None = None
     broker_url: str | None = None
+    broker_url_origin: Origin = Origin(Source.FLAG, "--broker-url")
     kinds_file: str | None = None
     adapter_files: tuple[Path, ...] = ()
     sets: tuple[str, ...] = ()
@@ -192,33 +193,49 @@ class _PlanLoader:
             return None, None, KINDS
         kinds = KINDS
         if loaded.kinds_file is not None:
-            custom_kinds, problems = kinds_file.load(loaded.kinds_file)
-            self.problems += map(str, problems)
-            kinds = custom_kinds or KINDS
-        address, address_problems = listen_address(loaded)
+            kinds = self._kinds(loaded.kinds_file)
+        is_listen_given = self._options.listen is not None
+        address, address_problems = listen_address(loaded, name="--listen" if is_listen_given else "listen")
         self.problems += address_problems
         if address is None:
             return None, loaded, kinds
         return address, msgspec.structs.replace(loaded, insecure=is_loopback(address.host)), kinds
 
+    def _kinds(self, file: Path) -> Kinds:
+        content = yaml_file.read_text(file)
+        if isinstance(content, SettingsProblem) and self._options.kinds_file is not None:
+            # The mistake is in the option, not in a line of the file.
+            self.problems.append(f"--kinds-file: {content.file}: {content.message}")
+            return KINDS
+        kinds, problems = kinds_file.load(file)
+        self.problems += map(str, problems)
+        return kinds or KINDS
+
     def broker(self) -> BrokerSettings | None:
         """Load the broker that the URL names; None for the broker in this process."""
-        url = self._options.broker_url
+        url, origin = self._options.broker_url, self._options.broker_url_origin
         if not url:
             return None
         variables = {name: self._environ[name] for name in _BROKER_VARIABLES if self._environ.get(name)}
-        if url.startswith("pubsub:"):
-            parts = urlsplit(url)
-            from_url = {
-                "BROKER_TYPE": "pubsub",
-                "BROKER_PROJECT_ID": parts.netloc,
-                "BROKER_TOPIC": parts.path.strip("/"),
-                "BROKER_CREATE_TOPIC": "true",
-            }
-            variables = {key: value for key, value in from_url.items() if value} | variables
+        parts = _split_broker_url(url)
+        if parts is None or (parts.scheme == "pubsub" and not parts.netloc):
+            # Without the text, which may contain a password.
+            expected = "expected amqp://USER:PASSWORD@HOST/VHOST or pubsub://PROJECT/TOPIC, got something else"
+            self.problems.append(str(SettingsProblem.at(origin, "broker_url", expected)))
+            return None
+        if parts.scheme == "pubsub":
+            from_url = {"BROKER_PROJECT_ID": parts.netloc, "BROKER_TOPIC": parts.path.strip("/")}
+            variables = {"BROKER_TYPE": "pubsub", "BROKER_CREATE_TOPIC": "true"} | variables
         else:
-            variables |= {"BROKER_TYPE": "rabbitmq", "BROKER_URL": url}
-        return self._accept(load_broker(source=None, environ=variables))
+            from_url = {"BROKER_URL": url}
+            variables["BROKER_TYPE"] = "rabbitmq"
+        return self._accept(
+            load_broker(
+                source=None,
+                environ=variables | {key: value for key, value in from_url.items() if value},
+                origins=dict.fromkeys(from_url, origin),
+            )
+        )
 
     def pulses(self, kinds: Kinds) -> Iterator[PulseSettings]:
         """Yield the settings of a pulse for each kind with required adapters.
@@ -307,6 +324,15 @@ class _PlanLoader:
         self.warnings += loaded.warnings
         self.secrets += [secret.reveal() for secret in loaded.secrets]
         return loaded.settings
+
+
+def _split_broker_url(url: str) -> SplitResult | None:
+    """Return the parts of a broker's URL; None if it has neither of the two schemes."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return parts if parts.scheme in ("amqp", "amqps", "pubsub") else None
 
 
 def _required_samples(kinds: Kinds) -> dict[str, list[str]]:

@@ -193,12 +193,17 @@ _KEYS_BY_TYPE: dict[BrokerType, frozenset[str]] = {
 
 
 def load_broker(
-    *, source: Path | None = None, document: ParsedSource | None = None, environ: Mapping[str, str]
+    *,
+    source: Path | None = None,
+    document: ParsedSource | None = None,
+    environ: Mapping[str, str],
+    origins: Mapping[str, Origin] | None = None,
 ) -> Loaded[BrokerSettings]:
     """Load the broker's settings: a file, a ConfigMap manifest or a mounted directory, overridden by `environ`.
 
     A `document` with the same content may replace `source` (see `sources.from_object`). A process that loads
-    documents for others passes an `environ` without its own variables.
+    documents for others passes an `environ` without its own variables. `origins`, by key, say where users wrote
+    those values of `environ` that are not variables, such as in an option of the command line.
 
     Errors in the settings are returned as problems, not raised. If no broker is configured at all, the result has
     neither settings nor problems, and the caller decides whether it needs a broker.
@@ -228,7 +233,7 @@ def load_broker(
     validation.problems.extend(parsed.problems)
     tree = parsed.root or MappingNode((), parsed.at)
     for key, text in variables.items():
-        at = Origin(Source.ENVIRONMENT, key)
+        at = (origins or {}).get(key) or Origin(Source.ENVIRONMENT, key)
         tree = tree.with_member(key, ScalarNode(text, at, is_plain=False), at)
     settings = schema.read(tree, "", parsed.at, validation)
     _check_combinations(parsed.at, validation, warnings)

@@ -18,6 +18,9 @@ from sentinel.runtime.secrets import MASK, Secret
 
 T = TypeVar("T")
 
+SET_FLAG = "--set"
+"""The option that sets any setting."""
+
 _MAX_QUOTED = 80
 
 
@@ -61,12 +64,19 @@ class SettingsProblem(msgspec.Struct, frozen=True):
     line: int | None
     column: int | None
     field: str
-    """The full path, such as `resource_selector[0].label`; empty for the file as a whole."""
+    """The full path, such as `resource_selector[0].label`; empty for the file as a whole. The option, if the value
+    came from one of its own."""
     message: str
 
     @classmethod
     def at(cls, origin: Origin, field: str, message: str) -> SettingsProblem:
-        """Return a problem with the value at this position."""
+        """Return a problem with the value at this position.
+
+        The field of a value from an option of its own, such as `--listen`, is that option: users know it by that
+        name.
+        """
+        if origin.source is Source.FLAG and origin.name != SET_FLAG:
+            return cls(None, None, None, origin.name, _escaped(message))
         field, message = _escaped(field), _escaped(message)
         if origin.source is Source.FILE:
             return cls(origin.name, origin.line, origin.column, field, message)

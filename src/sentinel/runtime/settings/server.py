@@ -83,14 +83,17 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a create request can be repeated with the same Idempotency-Key."""
 
 
-def listen_address(settings: ServerSettings) -> tuple[Address | None, Sequence[str]]:
-    """Return the address to listen on, or None and the problems with it."""
+def listen_address(settings: ServerSettings, *, name: str = "listen") -> tuple[Address | None, Sequence[str]]:
+    """Return the address to listen on, or None and the problems with it.
+
+    `name` is what problems call the setting, such as `--listen`.
+    """
     try:
         address = parse_address(settings.listen)
     except ValueError as error:
-        return None, [f"listen: {error}"]
+        return None, [f"{name}: {error}"]
     if address is None:
-        return None, ['listen: expected an address such as "127.0.0.1:8000", got none']
+        return None, [f'{name}: expected an address such as "127.0.0.1:8000", got none']
     return address, ()
 
 

@@ -11,7 +11,14 @@ import msgspec
 from sentinel.core.json import Json
 from sentinel.runtime.settings import config_tree
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ParsedSource, ScalarNode
-from sentinel.runtime.settings.report import Origin, SettingsProblem, Source, closest_match, printable
+from sentinel.runtime.settings.report import (
+    SET_FLAG,
+    Origin,
+    SettingsProblem,
+    Source,
+    closest_match,
+    printable,
+)
 from sentinel.runtime.settings.schema import EnvironmentSecret, Section, TextMapping
 from sentinel.runtime.settings.validation import Readable, Validation
 
@@ -52,7 +59,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 def from_flags(flags: Sequence[str], validation: Validation) -> list[Assignment]:
     """Parse the values of `--set KEY=VALUE`, in order."""
-    at = Origin(Source.FLAG, "--set")
+    at = Origin(Source.FLAG, SET_FLAG)
     assignments = []
     for flag in flags:
         key, separator, text = flag.partition("=")
