@@ -112,11 +112,17 @@ kinds:
 
 
 def test_a_missing_plural_causes_no_further_problems(tmp_path: Path) -> None:
-    text = "kinds:\n  - {plurals: as, kind: A}\n  - {plural: bs, kind: B, parent: as}\n  - {kind: C, parent: bs}\n"
+    text = """\
+kinds:
+  - {plurals: as, kind: A}
+  - {plural: bs, kind: B}
+  - {plural: cs, kind: C, parent: as}
+  - {kind: D, parent: bs}
+"""
 
     _, problems = kinds.load(written(tmp_path, text))
 
-    assert [problem.field for problem in problems] == ["kinds[0].plural", "kinds[0].plurals", "kinds[2].plural"]
+    assert [problem.field for problem in problems] == ["kinds[0].plural", "kinds[0].plurals", "kinds[3].plural"]
 
 
 def test_a_cycle_of_parents_is_rejected(tmp_path: Path) -> None:

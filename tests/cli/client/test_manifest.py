@@ -202,12 +202,18 @@ def test_an_invalid_manifest_is_reported_with_its_position(
 
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "f"
-    file.write_text("kind: K\n---\nname: n\n---\nkind: K\nname: n\nfoo: 1\n")
+    file.write_text("kind: K\n---\nname: n\n---\nkind: K\nname: 5\nspec: {n: .inf}\nfoo: 1\n")
 
     with pytest.raises(InvalidManifest) as invalid:
         manifest.read(file)
 
-    assert len(str(invalid.value).splitlines()) == 3
+    assert [line.split(": ")[1] for line in str(invalid.value).splitlines()] == [
+        "name",
+        "kind",
+        "name",
+        "spec.n",
+        "foo",
+    ]
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

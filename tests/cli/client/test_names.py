@@ -192,7 +192,10 @@ async def test_a_parent_of_a_kind_without_one_is_wrong_usage(fleet: ServedFleet)
 
 
 class ListServer(LoopbackServer):
-    """A server with 1200 clusters that are found by id and listed; `search` is honored, ignored or refused."""
+    """A server with 1200 clusters that are found by id and listed; `search` is honored, ignored or refused.
+
+    With `paged`, the first page of a search is empty and the second has the match.
+    """
 
     def __init__(self, search: str) -> None:
         super().__init__()
@@ -214,11 +217,12 @@ class ListServer(LoopbackServer):
         if "search" in query and self._search == "refused":
             return web.json_response({"status": 400, "title": "unknown parameter"}, status=400)
         numbers = range(1200)
-        if "search" in query and self._search == "honored":
-            numbers = range(1100, 1101)
         begin, size = int(query.get("after") or 0), int(query["size"])
         page = numbers[begin : begin + size]
         following = str(begin + size) if begin + size < len(numbers) else None
+        if "search" in query and self._search != "ignored":
+            page = range(1100, 1101) if begin or self._search == "honored" else range(0)
+            following = "600" if not begin and self._search == "paged" else None
         items = [self._document(each) for each in page]
         return web.json_response({"total": len(numbers), "items": items, "next": following})
 
@@ -248,7 +252,7 @@ class ListServer(LoopbackServer):
         }
 
 
-@pytest.mark.parametrize(("search", "lists"), [("honored", 1), ("ignored", 3), ("refused", 3)])
+@pytest.mark.parametrize(("search", "lists"), [("honored", 1), ("paged", 2), ("ignored", 3), ("refused", 3)])
 async def test_a_server_without_search_is_asked_for_all_names(search: str, lists: int) -> None:
     async with ListServer(search) as server:
         code, out, err = await run(get, "clusters", "cluster 1100", "--output", "json", "--server", server.url)
@@ -258,3 +262,11 @@ async def test_a_server_without_search_is_asked_for_all_names(search: str, lists
     assert len(server.lists) == lists
     assert server.lists[0]["search"] == "name='cluster 1100'"
     assert all(each["fields"] == "name,kind,owner_references" for each in server.lists)
+
+
+async def test_quotes_in_a_name_are_doubled_in_the_search() -> None:
+    async with ListServer("refused") as server:
+        code, _, _ = await run(get, "clusters", "it's", "--server", server.url)
+
+    assert code == 1
+    assert server.lists[0]["search"] == "name='it''s'"

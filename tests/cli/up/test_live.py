@@ -26,7 +26,7 @@ SHOW_CURSOR, LEAVE_SCREEN = "\x1b[?25h", "\x1b[?1049l"
 EXAMPLES = [
     ExampleCommand("sentinel create clusters --name one", "create a cluster"),
     ExampleCommand("sentinel watch clusters", "see it become ready"),
-    ExampleCommand("sentinel why ID", "what does it wait for?"),
+    ExampleCommand("sentinel why one", "what does it wait for?"),
 ]
 DONE = (ConditionStatus.TRUE, "Done", "")
 WAITING = (ConditionStatus.FALSE, "PreconditionsNotMet", "Waiting for validation to complete")
@@ -195,7 +195,7 @@ def test_a_small_terminal_shows_all_example_commands() -> None:
 
     lines = screen(busy_dashboard(), examples=examples)
 
-    assert lines[-1].split()[:3] == ["sentinel", "why", "ID"]
+    assert lines[-1].split()[:3] == ["sentinel", "why", "one"]
 
 
 async def draw_once(health: Health, *, is_idle: bool = True) -> str:

@@ -19,7 +19,14 @@ from sentinel.cli.client import json_tree
 from sentinel.core.json import Json
 from sentinel.runtime.settings import yaml_file
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
-from sentinel.runtime.settings.report import Origin, SettingsProblem, closest_match, file_origin, quoted
+from sentinel.runtime.settings.report import (
+    Origin,
+    SettingsProblem,
+    closest_match,
+    file_origin,
+    quoted,
+    sorted_problems,
+)
 
 STANDARD_INPUT = Path("-")
 
@@ -44,10 +51,10 @@ _SERVER_KEYS = frozenset(
 
 
 class InvalidManifest(Exception):
-    """A file is invalid; the message has a line for each problem."""
+    """A file is invalid; the message has a line for each problem, in the order of the file."""
 
     def __init__(self, problems: Sequence[SettingsProblem]) -> None:
-        super().__init__("\n".join(map(str, problems)))
+        super().__init__("\n".join(map(str, sorted_problems(problems))))
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,9 +167,9 @@ class _ManifestReader:
         if not isinstance(node, MappingNode):
             self._reject(node.at, "", "expected a mapping with kind, name and spec, got something else")
             return None
-        for member in node.members:
-            if member.key not in _KEYS and member.key not in _SERVER_KEYS and member.key != _OWNER:
-                self._reject(member.at, member.key, f"unknown key{_suggestion(member.key)}")
+        for each in node.members:
+            if each.key not in _KEYS and each.key not in _SERVER_KEYS and each.key != _OWNER:
+                self._reject(each.at, each.key, f"unknown key{_suggestion(each.key)}")
         texts = {key: self._text(member.value, key) for key in _STRING_KEYS if (member := node.get(key))}
         owner = node.get(_OWNER)
         owner_id = owner.value.get("id") if owner is not None and isinstance(owner.value, MappingNode) else None

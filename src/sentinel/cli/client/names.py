@@ -6,13 +6,13 @@ A server that refuses or ignores `search` is asked for the names of all its reso
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 import msgspec
 
 from sentinel.cli import table
-from sentinel.cli.client.fleet import FetchedDocument, FleetClient, ListPage, decode
+from sentinel.cli.client.fleet import FetchedDocument, FleetClient, decode
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.drivers.rest.url import InvalidSegment
 from sentinel.runtime.settings.report import quoted
@@ -85,25 +85,29 @@ async def _find_by_id(fleet: FleetClient, reference: str, plural: str) -> Fetche
 
 async def _find_by_name(fleet: FleetClient, name: str, plural: str) -> list[Candidate]:
     """Return the resources of a kind that have this name, at most one more than are shown."""
-    query = {
-        "search": "name='{}'".format(name.replace("'", "''")),
-        "fields": _FIELDS,
-        "size": str(_MAX_CANDIDATES + 1),
-    }
+    search = "name='{}'".format(name.replace("'", "''"))
     try:
-        page = decode(await fleet.list_page(plural, query), ListPage)
+        return await _matching(fleet, name, plural, {"search": search, "size": str(_MAX_CANDIDATES + 1)})
+    except _SearchIgnored:
+        pass
     except RequestRejected as rejected:
         if rejected.status != HTTPStatus.BAD_REQUEST:
             raise
-    else:
-        candidates = [decode(item, Candidate) for item in page.items]
-        if all(candidate.name == name for candidate in candidates):
-            return candidates
-    candidates = []
-    async for item in fleet.list_all(plural, {"fields": _FIELDS}):
+    return await _matching(fleet, name, plural, {})
+
+
+class _SearchIgnored(Exception):
+    """The server has sent resources with other names than the one that was searched for."""
+
+
+async def _matching(fleet: FleetClient, name: str, plural: str, query: Mapping[str, str]) -> list[Candidate]:
+    candidates: list[Candidate] = []
+    async for item in fleet.list_all(plural, {**query, "fields": _FIELDS}):
         candidate = decode(item, Candidate)
         if candidate.name == name:
             candidates.append(candidate)
+        elif "search" in query:
+            raise _SearchIgnored
         if len(candidates) > _MAX_CANDIDATES:
             break
     return candidates

@@ -133,16 +133,17 @@ class _ResourcePoller:
         self.plural = plural
         self._fleet = fleet
         self._reference = reference
+        self._id = ""
         self._latest: Snapshot = {}
         self._etag = ""
 
     async def poll(self) -> Snapshot:
         fetched: FetchedDocument | None
-        if not self._latest:
+        if not self._id:
             fetched = await names.resolve(self._fleet, self._reference, plural=self.plural)
         else:
             try:
-                fetched = await self._fleet.get_if_changed(self.plural, *self._latest, self._etag)
+                fetched = await self._fleet.get_if_changed(self.plural, self._id, self._etag)
             except RequestRejected as rejected:
                 if is_not_found(rejected):
                     return {}
@@ -150,7 +151,8 @@ class _ResourcePoller:
         if fetched is not None:
             self.plural = fetched.plural
             self._etag = fetched.etag
-            self._latest = {fetched.document.id: fetched.body}
+            self._id = fetched.document.id
+            self._latest = {self._id: fetched.body}
         return self._latest
 
 

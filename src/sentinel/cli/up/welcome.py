@@ -47,7 +47,7 @@ def example_commands(url: str, *, token_file: Path | None) -> list[ExampleComman
         *(ExampleCommand(command, "for the commands below") for command in exports),
         ExampleCommand("""sentinel create clusters --name one --spec '{"replicas":3}'""", "create a cluster"),
         ExampleCommand("sentinel watch clusters", "see it become ready"),
-        ExampleCommand("sentinel why ID", "what does it wait for?"),
+        ExampleCommand("sentinel why one", "what does it wait for?"),
     ]
 
 
