@@ -10,6 +10,7 @@ import pytest
 
 from sentinel.core.fleet import lifecycle, why
 from sentinel.core.fleet.documents import AdapterCondition, AdapterStatus, ConditionStatus, KindRules
+from sentinel.core.fleet.expressions import ConditionExpressions
 from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
 from sentinel.core.fleet.why import Wait, Why
 from sentinel.core.pulse.decision import Policy
@@ -19,6 +20,7 @@ T0 = datetime(2025, 1, 1, 12, 0, tzinfo=UTC)
 POLICY = Policy(timedelta(seconds=10), timedelta(minutes=30))
 REQUIRED = ("dns", "validation")
 RULES = AggregationRules(KindRules("clusters", "Cluster", "", REQUIRED))
+NEVER_READY = ConditionExpressions(ready=lambda given: False)
 
 
 def after(seconds: float) -> datetime:
@@ -164,6 +166,19 @@ def test_a_paused_resource_has_no_next_pulse() -> None:
     assert found.is_paused
     assert found.next_pulse is None
     assert sentences(found, at=1)[-1] == "paused: no events are sent for it until it is resumed"
+
+
+def test_an_expression_that_is_false_is_named_as_the_cause() -> None:
+    rules = AggregationRules(KindRules("clusters", "Cluster", "", REQUIRED), False, NEVER_READY)
+    state = created(rules)
+    for adapter in REQUIRED:
+        state = lifecycle.with_status(state, rules, status(adapter, at=1), children=0)
+
+    found = explained(state, at=3)
+
+    assert why.is_up_to_expression(state.document.status)
+    assert found.waiting_for == ()
+    assert sentences(found, at=3)[0].endswith(": The expression of the kind is false")
 
 
 def test_without_required_adapters_nothing_is_waited_for() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from sentinel.core.fleet import aggregate, reports
 from sentinel.core.fleet.documents import (
     APPLIED,
@@ -22,6 +24,7 @@ from sentinel.core.fleet.documents import (
     ReportedCondition,
     ResourceStatus,
 )
+from sentinel.core.fleet.expressions import ConditionExpressions
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 
@@ -52,10 +55,28 @@ def report_of(
     return Report(adapter, generation, minute(at), tuple(conditions))
 
 
+def unworded(status: ResourceStatus) -> ResourceStatus:
+    """Return the status without reason and message of a False `Ready` or `Available`.
+
+    They name an expression, if one decided. All else is the same by an expression and by a built-in rule.
+    """
+    return msgspec.structs.replace(
+        status,
+        conditions=tuple(
+            msgspec.structs.replace(each, reason="", message="")
+            if each.type in (READY, AVAILABLE) and not each.is_true
+            else each
+            for each in status.conditions
+        ),
+    )
+
+
 class OneResource:
     """A resource that is created in minute 0 and aggregated after every step, as the API does."""
 
-    def __init__(self, *required: str, public_names: bool = False) -> None:
+    def __init__(
+        self, *required: str, public_names: bool = False, expressions: ConditionExpressions | None = None
+    ) -> None:
         self.required: Sequence[str] = required
         self.generation = 1
         self.updated_time = minute(0)
@@ -63,6 +84,7 @@ class OneResource:
         self.children = 0
         self.is_deleting = False
         self.public_names = public_names
+        self.expressions = expressions or ConditionExpressions()
         self.waiting: Mapping[str, datetime] = {}
         self._previous: ResourceStatus | None = None
         self.status: ResourceStatus = self.refresh()
@@ -76,6 +98,7 @@ class OneResource:
             statuses=tuple(self.statuses.values()),
             children=self.children,
             is_deleting=self.is_deleting,
+            expressions=self.expressions,
         )
 
     @property

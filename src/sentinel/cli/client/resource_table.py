@@ -127,4 +127,7 @@ def _waiting_for(resource: ResourceSummary, required: Sequence[str]) -> str:
         return "children to be deleted" if has_children else "adapters to finalize"
     if resource.is_ready:
         return ""
-    return ", ".join(why.blocking_adapters(resource.status, generation=resource.generation, required=required))
+    blocking = why.blocking_adapters(resource.status, generation=resource.generation, required=required)
+    if not blocking and why.is_up_to_expression(resource.status):
+        return "its expression for ready"
+    return ", ".join(blocking)

@@ -5,6 +5,10 @@ at all, at some known generation? A new spec makes `Ready` False at once but doe
 `Available` is sticky: it stays True at the generation for which it was last True, until an adapter reports that
 generation as not available, or all adapters agree on another generation.
 
+A kind may define either rule by an expression (`core.fleet.expressions`). An expression decides only whether the
+reports of all required adapters make the resource available or ready. Missing reports, stickiness and times are as
+for the built-in rules.
+
 The result depends only on what is stored. Every time in it comes from a report, the resource or the previous
 conditions, never from a clock. So the same history always gives the same conditions, and aggregating again changes
 nothing.
@@ -19,7 +23,7 @@ from enum import StrEnum
 
 import msgspec
 
-from sentinel.core.fleet import progress
+from sentinel.core.fleet import expressions, progress
 from sentinel.core.fleet.documents import (
     AVAILABLE,
     FINALIZED,
@@ -31,6 +35,7 @@ from sentinel.core.fleet.documents import (
     Phase,
     ResourceStatus,
 )
+from sentinel.core.fleet.expressions import ConditionExpressions, EvaluationFailure, ExpressionInput
 
 RECONCILED = "Reconciled"
 """The name of `Ready` in the public API."""
@@ -51,6 +56,7 @@ class AggregationInput(msgspec.Struct, frozen=True, kw_only=True):
     children: int = 0
     """The number of child resources. Only a deletion waits for them."""
     is_deleting: bool = False
+    expressions: ConditionExpressions = ConditionExpressions()
 
 
 class ConditionReason(StrEnum):
@@ -64,6 +70,10 @@ class ConditionReason(StrEnum):
     ADAPTER_REPORTED_NOT_AVAILABLE = "AdapterReportedNotAvailable"
     ADAPTERS_NOT_AT_SAME_GENERATION = "AdaptersNotAtSameGeneration"
     NO_REQUIRED_ADAPTERS = "NoRequiredAdapters"
+    EXPRESSION_TRUE = "ExpressionTrue"
+    EXPRESSION_FALSE = "ExpressionFalse"
+    EXPRESSION_FAILED = "ExpressionFailed"
+    """The expression could not be evaluated, which counts as False. The message says why."""
 
 
 def aggregate(
@@ -75,8 +85,9 @@ def aggregate(
     """
     former = {} if previous is None else {condition.type: condition for condition in previous.conditions}
     reports = _required_reports(inputs)
-    ready = _ready(inputs, reports, former.get(READY))
-    available = _available(inputs, reports, former.get(AVAILABLE))
+    is_available = _is_available(inputs, reports)
+    ready = _ready(inputs, reports, is_available, former.get(READY))
+    available = _available(inputs, reports, is_available, former.get(AVAILABLE))
     conditions = [ready, available]
     if public_names:
         conditions.append(msgspec.structs.replace(ready, type=RECONCILED))
@@ -113,6 +124,8 @@ def waiting(
     reports = _required_reports(inputs)
     if inputs.is_deleting:
         return dict.fromkeys(reports.blocking, inputs.updated_time)
+    if status.phase is Phase.READY:
+        return {}  # an expression may make it ready without some of the adapters
     transitions = {
         report.adapter: report.available.last_transition_time
         for report in reports.present
@@ -141,6 +154,8 @@ class _Report(msgspec.Struct, frozen=True):
     available: AdapterCondition
     """True or False."""
     is_finalized: bool
+    status: AdapterStatus
+    """The whole report, for expressions."""
 
     @property
     def is_available(self) -> bool:
@@ -157,6 +172,10 @@ class _Reports(msgspec.Struct, frozen=True):
     """The adapters that have not reported success at the generation of the resource."""
 
     @property
+    def statuses(self) -> list[AdapterStatus]:
+        return [report.status for report in self.present]
+
+    @property
     def adapters(self) -> list[str]:
         return [report.adapter for report in self.present]
 
@@ -167,6 +186,11 @@ class _Reports(msgspec.Struct, frozen=True):
     @property
     def failing(self) -> list[_Report]:
         return [report for report in self.present if not report.is_available]
+
+    @property
+    def agree(self) -> bool:
+        """Whether all required adapters, at least one, report Available=True at one generation."""
+        return len(self.generations) == 1 and not self.missing and not self.failing
 
     def times(self, generation: int) -> list[datetime]:
         return [report.time for report in self.present if report.generation == generation]
@@ -201,6 +225,7 @@ def _counted(status: AdapterStatus | None, generation: int) -> _Report | None:
         status.last_report_time,
         available,
         status.status_of(FINALIZED) is ConditionStatus.TRUE,
+        status,
     )
 
 
@@ -217,8 +242,21 @@ def _mirrored(report: _Report) -> Condition:
     )
 
 
-def _ready(inputs: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
-    reason, message = _readiness(inputs, reports)
+def _is_available(inputs: AggregationInput, reports: _Reports) -> bool | EvaluationFailure:
+    """Return what the rule of the kind says of the present reports alone. `Available` is sticky in addition."""
+    expression = inputs.expressions.available
+    if expression is None or reports.missing or not reports.present:
+        return reports.agree
+    return expression(ExpressionInput(items=reports.statuses, generation=inputs.generation))
+
+
+def _ready(
+    inputs: AggregationInput,
+    reports: _Reports,
+    is_available: bool | EvaluationFailure,
+    previous: Condition | None,
+) -> Condition:
+    is_ready, reason, message = _readiness(inputs, reports, is_available)
     # The oldest report: the resource as a whole was checked only when its last adapter was.
     updated = min(reports.times(inputs.generation), default=inputs.updated_time)
     was_ready = previous is not None and previous.is_true
@@ -227,7 +265,7 @@ def _ready(inputs: AggregationInput, reports: _Reports, previous: Condition | No
         previous,
         Condition(
             type=READY,
-            status=ConditionStatus.TRUE if reason is ConditionReason.RECONCILED_ALL else ConditionStatus.FALSE,
+            status=ConditionStatus.TRUE if is_ready else ConditionStatus.FALSE,
             observed_generation=inputs.generation,
             created_time=inputs.updated_time,
             last_updated_time=updated,
@@ -251,7 +289,40 @@ def _successor(previous: Condition | None, condition: Condition) -> Condition:
     )
 
 
-def _readiness(inputs: AggregationInput, reports: _Reports) -> tuple[ConditionReason, str]:
+def _readiness(
+    inputs: AggregationInput, reports: _Reports, is_available: bool | EvaluationFailure
+) -> tuple[bool, ConditionReason, str]:
+    reason, message = _built_in_readiness(inputs, reports)
+    is_ready = reason is ConditionReason.RECONCILED_ALL
+    expression = inputs.expressions.ready
+    # While a resource is being deleted, Ready means that it is finalized, which is not up to an expression.
+    if expression is None or inputs.is_deleting or reports.missing or not reports.present:
+        return is_ready, reason, message
+    given = ExpressionInput(
+        items=reports.statuses, generation=inputs.generation, is_available=is_available is True
+    )
+    result = expression(given)
+    if result is True and is_ready:
+        return True, reason, message
+    return result is True, *_by_expression(result, "" if is_ready else message)
+
+
+def _by_expression(result: bool | EvaluationFailure, facts: str) -> tuple[ConditionReason, str]:
+    """Return reason and message of a condition that an expression decides.
+
+    `facts` is what the built-in rule has against it, or empty.
+    """
+    if isinstance(result, EvaluationFailure):
+        return (
+            ConditionReason.EXPRESSION_FAILED,
+            f"The expression of the kind cannot be evaluated: {result.message}",
+        )
+    message = f"The expression of the kind is {'true' if result else 'false'}"
+    reason = ConditionReason.EXPRESSION_TRUE if result else ConditionReason.EXPRESSION_FALSE
+    return reason, f"{message}. {facts}" if facts else message
+
+
+def _built_in_readiness(inputs: AggregationInput, reports: _Reports) -> tuple[ConditionReason, str]:
     expected = f"{FINALIZED if inputs.is_deleting else AVAILABLE}=True"
     if reports.blocking:
         return (
@@ -269,21 +340,31 @@ def _readiness(inputs: AggregationInput, reports: _Reports) -> tuple[ConditionRe
     )
 
 
-def _available(inputs: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
+def _available(
+    inputs: AggregationInput,
+    reports: _Reports,
+    is_available: bool | EvaluationFailure,
+    previous: Condition | None,
+) -> Condition:
+    reason: str
     generations = reports.generations
     observed = max(generations, default=1 if previous is None else previous.observed_generation)
-    if len(generations) == 1 and not reports.missing and not reports.failing:
-        status, reason = ConditionStatus.TRUE, ConditionReason.ALL_ADAPTERS_RECONCILED
+    if is_available is True:
+        status = ConditionStatus.TRUE
+        # The built-in rule knows one generation. An expression may accept several; all adapters have the lowest.
+        observed = min(generations)
         updated = min(reports.times(observed))
-        message = f"All required adapters report Available=True at generation {observed}"
-    elif previous is not None and _sticks(previous, reports):
-        status, reason = ConditionStatus.TRUE, ConditionReason.ALL_ADAPTERS_RECONCILED
+        reason, message = _availability(reports, observed)
+    elif previous is not None and _sticks(inputs, reports, previous):
+        status, reason = ConditionStatus.TRUE, previous.reason
         observed, updated = previous.observed_generation, previous.last_updated_time
+        message = f"Last known to be available at generation {observed}"
         moved = [report.adapter for report in reports.present if report.generation != observed]
-        message = f"Last known to be available at generation {observed}. Now reporting another: {_listed(moved)}"
+        if moved:
+            message += f". Now reporting another: {_listed(moved)}"
     else:
         status = ConditionStatus.FALSE
-        reason, message = _unavailability(reports)
+        reason, message = _unavailability(inputs, reports, is_available)
         updated = _unavailable_as_of(inputs, reports, previous, observed)
     return _successor(
         previous,
@@ -300,14 +381,16 @@ def _available(inputs: AggregationInput, reports: _Reports, previous: Condition 
     )
 
 
-def _sticks(previous: Condition, reports: _Reports) -> bool:
+def _sticks(inputs: AggregationInput, reports: _Reports, previous: Condition) -> bool:
     """Whether `Available` stays True: no adapter has reported its generation as not available."""
-    return (
-        previous.is_true
-        and bool(reports.present)
-        and not reports.missing
-        and all(report.generation != previous.observed_generation for report in reports.failing)
-    )
+    if not previous.is_true or reports.missing or not reports.present:
+        return False
+    generation = previous.observed_generation
+    expression = inputs.expressions.available
+    if expression is None:
+        return all(report.generation != generation for report in reports.failing)
+    items = [expressions.as_of(status, generation) for status in reports.statuses]
+    return expression(ExpressionInput(items=items, generation=generation)) is True
 
 
 def _unavailable_as_of(
@@ -327,23 +410,46 @@ def _unavailable_as_of(
         return previous.last_updated_time
     if any(each.generation == newest for each in reports.failing):
         return min(reports.times(newest))
-    return inputs.updated_time if previous is None else previous.last_updated_time
+    if previous is None:
+        return inputs.updated_time
+    if previous.is_true and reports.present and not reports.missing:
+        # An expression has made it False, by something else than a report of Available=False.
+        return max(each.time for each in reports.present)
+    return previous.last_updated_time
 
 
-def _unavailability(reports: _Reports) -> tuple[ConditionReason, str]:
+def _availability(reports: _Reports, generation: int) -> tuple[ConditionReason, str]:
+    if reports.agree:
+        return (
+            ConditionReason.ALL_ADAPTERS_RECONCILED,
+            f"All required adapters report Available=True at generation {generation}",
+        )
+    return _by_expression(True, _disagreement(reports)[1])
+
+
+def _unavailability(
+    inputs: AggregationInput, reports: _Reports, is_available: bool | EvaluationFailure
+) -> tuple[ConditionReason, str]:
     if reports.missing:
         return (
             ConditionReason.ADAPTERS_MISSING_REPORTS,
             f"Required adapters that have not reported: {_listed(reports.missing)}. "
             f"Currently reporting: {_listed(reports.adapters)}",
         )
+    if not reports.present:
+        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can report it available"
+    if inputs.expressions.available is not None:
+        return _by_expression(is_available, "" if reports.agree else _disagreement(reports)[1])
+    return _disagreement(reports)
+
+
+def _disagreement(reports: _Reports) -> tuple[ConditionReason, str]:
+    """Return why the reports, of which none is missing, do not agree."""
     if reports.failing:
         return (
             ConditionReason.ADAPTER_REPORTED_NOT_AVAILABLE,
             f"Required adapters reporting Available=False: {_listed(each.adapter for each in reports.failing)}",
         )
-    if not reports.present:
-        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can report it available"
     return (
         ConditionReason.ADAPTERS_NOT_AT_SAME_GENERATION,
         "Required adapters report Available=True at different generations: "

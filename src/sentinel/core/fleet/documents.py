@@ -190,6 +190,10 @@ class KindRules(msgspec.Struct, frozen=True):
     """The plural of the kind that this kind is nested under; empty if none."""
     required_adapters: tuple[str, ...] = ()
     """The adapters whose reports determine `Available` and `Ready`."""
+    available: str = ""
+    """The CEL expression that determines `Available`; empty: the built-in rule."""
+    ready: str = ""
+    """The CEL expression that determines `Ready`; empty: the built-in rule."""
 
 
 class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):

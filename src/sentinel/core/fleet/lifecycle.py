@@ -21,6 +21,7 @@ from sentinel.core.fleet.documents import (
     ResourceDocument,
     ResourceStatus,
 )
+from sentinel.core.fleet.expressions import ConditionExpressions
 
 API_ROOT = "/api/hyperfleet/v1"
 
@@ -31,6 +32,7 @@ class AggregationRules(msgspec.Struct, frozen=True):
     kind: KindRules
     emits_public_names: bool = False
     """Whether the conditions are also written under the names of the public API."""
+    expressions: ConditionExpressions = ConditionExpressions()
 
 
 class ResourceState(msgspec.Struct, frozen=True):
@@ -190,4 +192,5 @@ def _aggregation_input(
         statuses=statuses,
         children=children,
         is_deleting=document.is_deleting,
+        expressions=rules.expressions,
     )

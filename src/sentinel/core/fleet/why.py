@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.core.adapter.task import PreconditionsNotMet
-from sentinel.core.fleet.aggregate import condition_type
+from sentinel.core.fleet.aggregate import ConditionReason, condition_type
 from sentinel.core.fleet.documents import (
     AVAILABLE,
     FINALIZED,
@@ -32,6 +32,7 @@ NOT_REPORTED = "NotReported"
 OUTDATED_REPORT = "OutdatedReport"
 NOT_FINALIZED = "NotFinalized"
 _OWN_REASONS = (NOT_REPORTED, OUTDATED_REPORT, NOT_FINALIZED)
+_EXPRESSION_REASONS = (ConditionReason.EXPRESSION_FALSE, ConditionReason.EXPRESSION_FAILED)
 _WAITS_FOR_ANOTHER = PreconditionsNotMet().reason
 """The default reason of an adapter that waits for another."""
 
@@ -103,6 +104,12 @@ def blocking_adapters(status: ResourceStatus, *, generation: int, required: Sequ
     return [adapter for adapter in required if not _is_done(status, adapter, generation)]
 
 
+def is_up_to_expression(status: ResourceStatus) -> bool:
+    """Whether `Ready` is False because an expression of the kind says so, or fails."""
+    ready = status.condition(READY)
+    return ready is not None and ready.reason in _EXPRESSION_REASONS
+
+
 def sentences(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) -> Iterator[str]:
     """Yield the explanation, one sentence per line. `duration` renders a time span."""
 
@@ -133,6 +140,8 @@ def _state(why: Why, since: Callable[[datetime], str]) -> str:
         return f"ready for {span}, at generation {document.generation}"
     if not why.requires_adapters:
         return f"not ready for {span}: no adapter is required, so none can report it ready"
+    if ready is not None and is_up_to_expression(document.status):
+        return f"not ready for {span}: {ready.message}"
     return f"not ready for {span}"
 
 
