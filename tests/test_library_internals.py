@@ -28,6 +28,7 @@ import pytest
 import sqlalchemy.util
 import uvicorn
 import uvicorn.server
+from cel_expr_python import cel  # type: ignore[import-untyped]  # its types are not marked as such
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from sqlalchemy import Column, Dialect, Integer, MetaData, String, Table, bindparam, update
@@ -41,6 +42,7 @@ PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 MODULES = {
     "aio-pika": "sentinel/drivers/rabbitmq/connection.py",
     "aiormq": "sentinel/drivers/rabbitmq/channel.py and reader.py",
+    "cel-expr-python": "sentinel/drivers/cel.py",
     "msgspec": "sentinel/web/decoding.py",
     "pamqp": "sentinel/drivers/rabbitmq/frames.py, reader.py and received.py",
     "SQLAlchemy": "sentinel/drivers/sql: the statements and the PostgreSQL session",
@@ -228,6 +230,20 @@ def test_aio_pika_passes_its_keyword_arguments_to_aiormq() -> None:
     source = inspect.getsource(aio_pika.connection.Connection.connect)
 
     assert "**self.kwargs" in source, changed("aio-pika", "connect() no longer passes `kwargs`")
+
+
+def test_cel_has_the_error_messages_that_we_parse() -> None:
+    environment = cel.NewEnv(variables={"x": cel.Type.DYN})
+    with pytest.raises(RuntimeError) as caught:
+        environment.compile("y")
+    failed = [environment.compile(text).eval(data={"x": {}}).value() for text in ("x.key", "x + 1", "[1][2]")]
+
+    assert [str(caught.value).splitlines()[0], *failed] == [
+        "INVALID_ARGUMENT: ERROR: <input>:1:1: undeclared reference to 'y' (in container '')",
+        'NOT_FOUND: Key not found in map : "key"',
+        "UNKNOWN: No matching overloads found : _+_(map, int64)",
+        "UNKNOWN: Index error: index=2 size=1",
+    ], changed("cel-expr-python", "its error messages")
 
 
 def test_pamqp_has_the_properties_that_our_frames_use() -> None:

@@ -455,7 +455,7 @@ async def test_only_the_needed_libraries_are_loaded(
     server: FleetServer, inbox: Inbox, sentinel: StartSentinel, tmp_path: Path
 ) -> None:
     """The process itself writes down its modules when it ends."""
-    unwanted = ("starlette", "uvicorn", "sqlalchemy", "grpc", "cel", "celpy", "rich", "opentelemetry", "google")
+    unwanted = ("starlette", "uvicorn", "sqlalchemy", "grpc", "cel_expr_python", "rich", "opentelemetry", "google")
     put_due(server, 1)
     hook = tmp_path / "hook" / "sitecustomize.py"
     hook.parent.mkdir()
