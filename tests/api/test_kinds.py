@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from sentinel.api import kinds
+from sentinel.api.kinds import Kinds
+from sentinel.cli.wiring.expressions import compile_expression
 from sentinel.core.fleet.documents import KindRules
+from sentinel.core.fleet.expressions import ConditionExpressions
+from sentinel.ports.errors import Misconfigured
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kinds.yaml"
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -69,6 +75,8 @@ kinds:
         ("kinds:\n  - {plural: as, kind: A, required_adapters: [a b]}\n", "2: kinds[0].required_adapters[0]"),
         ("kinds:\n  - {plural: as, kind: A, required_adapters: dns}\n", "2: kinds[0].required_adapters"),
         ("kinds:\n  - {plural: as, kind: A, adapters: [dns]}\n", "2: kinds[0].adapters"),
+        ("kinds:\n  - {plural: as, kind: A, available: }\n", "2: kinds[0].available"),
+        ("kinds:\n  - {plural: as, kind: A, ready: [available]}\n", "2: kinds[0].ready"),
         ("kinds: []\n", "1: kinds"),
         ("kinds: x\n", "1: kinds"),
         ("", "1: kinds"),
@@ -136,3 +144,55 @@ def test_a_cycle_of_parents_is_rejected(tmp_path: Path) -> None:
 
 def test_a_kind_that_is_not_served_requires_no_adapter() -> None:
     assert kinds.DEFAULT.of("gone").required_adapters == ()
+
+
+# --- Expressions -------------------------------------------------------------------------------------------------
+
+
+def test_the_example_has_valid_expressions() -> None:
+    served, problems = kinds.load(EXAMPLE, compile_expression=compile_expression)
+
+    assert not problems
+    assert served is not None
+    assert [each.plural for each in served if served.expressions(each.plural) != ConditionExpressions()] == [
+        "nodepools",
+        "mirrors",
+    ]
+    assert f"({EXAMPLE.name})" in (EXAMPLE.parent / "README.md").read_text()
+
+
+def test_all_problems_of_a_file_are_found_together(tmp_path: Path) -> None:
+    text = """\
+kinds:
+  - plural: clusters
+    kind: Cluster
+    required_adapters: [dns]
+    available: self.items.all(i, i.generation == 1) && foo
+    ready: |
+      available &&
+        generationN
+  - plural: clusters
+    kind: NodePool
+    ready: ""
+"""
+
+    served, problems = kinds.load(written(tmp_path, text), compile_expression=compile_expression)
+
+    assert served is None
+    places = [f"{each.line}:{each.column}: {each.field}: {each.message}" for each in problems]
+    expected = "expected a CEL expression; line 1, column"
+    assert places[:3] == [
+        f"5:16: kinds[0].available: {expected} 20 of the expression: "
+        "undefined field 'generation' not found in struct 'Report'",
+        f"5:16: kinds[0].available: {expected} 41 of the expression: undeclared reference to 'foo'",
+        "6:12: kinds[0].ready: expected a CEL expression; line 1, column 11 of the expression: "
+        "found no matching overload for '_&&_' applied to '(bool, int)'",
+    ]
+    assert [each.field for each in problems[3:]] == ["kinds[1].plural", "kinds[1].ready"]
+
+
+def test_kinds_are_not_made_of_invalid_expressions() -> None:
+    with pytest.raises(ValueError, match="clusters: ready: expected a valid expression"):
+        Kinds([KindRules("clusters", "Cluster", ready="(")], compile_expression=compile_expression)
+    with pytest.raises(Misconfigured):
+        Kinds([KindRules("clusters", "Cluster", ready="true")])

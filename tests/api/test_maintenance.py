@@ -24,6 +24,8 @@ from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
 from tests.support.fleet.api_client import ApiClient
+from tests.support.fleet.http_client import Body
+from tests.support.fleet.mirrors import mirrors, report_failure_of_america
 
 TIMEOUT = 10
 """In seconds; only a failing test waits this long."""
@@ -88,6 +90,12 @@ async def restarted(fleet: ApiClient, kinds: Kinds) -> ApiClient:
     return client
 
 
+def main_statuses(resource: Body) -> tuple[str, str]:
+    """Return the statuses of `Available` and `Ready`."""
+    found = {each["type"]: each["status"] for each in resource["status"]["conditions"]}
+    return found["Available"], found["Ready"]
+
+
 # --- Reaggregation -----------------------------------------------------------------------------------------------
 
 
@@ -103,6 +111,23 @@ async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
         status = (await after.get("clusters/c"))["status"]
         assert (status["phase"], status["observed_generation"]) == ("Ready", 1)
         assert status["last_updated_time"] == "2025-01-01T00:00:05Z"
+
+
+async def test_changed_expressions_reaggregate_existing_resources() -> None:
+    async with ApiClient(kinds=mirrors("", "")) as before:
+        await report_failure_of_america(before)
+        assert main_statuses(await before.get("mirrors/m")) == ("False", "False")
+        for kinds, expected in (
+            (mirrors(), ("True", "True")),
+            (mirrors(ready="false"), ("True", "False")),
+            (mirrors("", ""), ("False", "False")),
+        ):
+            after = await restarted(before, kinds)
+            [kind] = kinds
+
+            await reaggregate(after, "mirrors", after.service.aggregation_key(kind))
+
+            assert main_statuses(await after.get("mirrors/m")) == expected
 
 
 async def test_a_resource_is_not_ready_without_a_new_adapter() -> None:

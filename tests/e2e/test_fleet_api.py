@@ -96,7 +96,12 @@ async def test_invalid_options_exit_2_with_the_reason(
 
 @pytest.mark.parametrize(
     ("line", "field"),
-    [("parent: galaxies", "parent"), ("colour: blue", "colour"), ("required_adapters: dns", "required_adapters")],
+    [
+        ("parent: galaxies", "parent"),
+        ("colour: blue", "colour"),
+        ("required_adapters: dns", "required_adapters"),
+        ("available: self.items.all(i, i.generation == 1)", "available"),
+    ],
 )
 async def test_a_bad_kinds_file_exits_2_with_file_line_and_field(line: str, field: str, tmp_path: Path) -> None:
     kinds = tmp_path / "kinds.yaml"
@@ -106,6 +111,30 @@ async def test_a_bad_kinds_file_exits_2_with_file_line_and_field(line: str, fiel
 
     assert ended.code == 2
     assert re.search(rf"^{re.escape(str(kinds))}:4:\d+: kinds\[0\]\.{field}: ", ended.stderr, re.MULTILINE)
+
+
+async def test_a_kind_is_available_by_the_expression_in_its_file(tmp_path: Path) -> None:
+    succeeded = "i.conditions.exists(c, c.type == 'Available' && c.status == 'True')"
+    mirrors = {
+        "plural": "mirrors",
+        "kind": "Mirror",
+        "required_adapters": ["europe", "asia", "america"],
+        "available": f"self.items.filter(i, {succeeded}).size() >= 2",
+    }
+    server = ApiProcess(file_url(tmp_path), kinds=[mirrors], directory=tmp_path)
+    async with server, FleetHttp(await server.url()) as fleet:
+        await fleet.call("POST", "mirrors", {"name": "m", "id": "m"})
+        statuses = {"europe": "True", "asia": "False", "america": "True"}
+
+        seen = []
+        for adapter, available in statuses.items():
+            body = report(adapter, available=available)
+            assert (await fleet.call("POST", "mirrors/m/statuses", body)).status == 201
+            resource = await fleet.get("mirrors/m")
+            seen.append({each["type"]: each["status"] for each in resource["status"]["conditions"]})
+
+    assert [each["Available"] for each in seen] == ["False", "False", "True"]
+    assert [each["Ready"] for each in seen] == ["False"] * 3
 
 
 async def test_a_second_server_on_the_same_sqlite_file_is_refused(tmp_path: Path) -> None:

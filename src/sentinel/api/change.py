@@ -7,6 +7,7 @@ last child goes with it.
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -52,7 +53,7 @@ class ResourceChange:
 
     def rules(self, plural: str) -> AggregationRules:
         """Return the rules that aggregate resources of this kind."""
-        return AggregationRules(self._kinds.of(plural), self._emits_public_names)
+        return AggregationRules(self._kinds.of(plural), self._emits_public_names, self._kinds.expressions(plural))
 
     def insert(self, state: ResourceState, *, plural: str, parent: str, root: str) -> WrittenResource:
         """Write a new resource."""
@@ -204,7 +205,14 @@ def _generation(state: ResourceState) -> str:
 
 def aggregation_key(kind: KindRules, *, emits_public_names: bool) -> str:
     """Return what `StoredResource.adapters` holds: the configuration that its conditions were aggregated with."""
-    return ",".join((*kind.required_adapters, *(("+public",) if emits_public_names else ())))
+    parts = list(kind.required_adapters)
+    if emits_public_names:
+        parts.append("+public")
+    if kind.available or kind.ready:
+        # Hashed, because the key is part of an index.
+        expressions = hashlib.sha256(f"{kind.available}\0{kind.ready}".encode()).hexdigest()
+        parts.append(f"+expressions:{expressions[:16]}")
+    return ",".join(parts)
 
 
 def state_of(stored: StoredResource) -> ResourceState:

@@ -1,26 +1,27 @@
-"""The kinds of resource that the API serves, and the adapters that each kind requires.
+"""The kinds of resource that the API serves, the adapters that each kind requires, and its rules for conditions.
 
-The kinds file is read once, at startup. If it has changed, `maintenance` reaggregates the affected resources in
-the background.
+The kinds file is read once, at startup, and its expressions are compiled then. If it has changed, `maintenance`
+reaggregates the affected resources in the background.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import KindRules
+from sentinel.core.fleet.expressions import CompileExpression, ConditionExpressions, ConditionRule, Expression
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.core.ids import segment_pattern
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ScalarNode, describe_node
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.report import Loaded, Origin, SettingsProblem, file_origin
-from sentinel.runtime.settings.schema import StructList, section
+from sentinel.runtime.settings.schema import Section, StructList, section
 from sentinel.runtime.settings.validation import INVALID, Validation
 
 _RESERVED = frozenset(
@@ -64,6 +65,30 @@ class _Adapters(msgspec.Struct, frozen=True):
             return INVALID
         validation.accept(path, ", ".join(map(str, values)), at)
         return tuple(values)
+
+
+class _ExpressionText(msgspec.Struct, frozen=True):
+    """An expression that compiles."""
+
+    rule: ConditionRule
+    compile: CompileExpression
+    expected: str = "a CEL expression"
+
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        text = field_types.text(self.expected).read(node, path, at, validation)
+        if not isinstance(text, str) or not isinstance(node, ScalarNode):
+            return INVALID
+        try:
+            compiled = self.compile(self.rule, text)
+        except Misconfigured as missing:
+            validation.reject(node.at, path, str(missing))
+            return text
+        if not callable(compiled):
+            for error in compiled:
+                place = f"line {error.line}, column {error.column} of the expression"
+                validation.reject(node.at, path, f"expected {self.expected}; {place}: {error.message}")
+        # Even an invalid one, so that the kinds are compared with each other in the same run.
+        return text
 
 
 class _KindsField(StructList, frozen=True):
@@ -122,26 +147,40 @@ def _inconsistencies(kinds: Sequence[KindRules]) -> Iterator[tuple[int, str, str
 class KindsFile(msgspec.Struct, frozen=True):
     """The content of a kinds file."""
 
-    kinds: Annotated[
-        tuple[KindRules, ...],
-        _KindsField(
+    kinds: tuple[KindRules, ...]
+
+
+def _schema(compile_expression: CompileExpression) -> Section:
+    return section(
+        KindsFile,
+        kinds=_KindsField(
             item=section(
                 KindRules,
                 plural=field_types.text("a plural that is one segment of a URL, such as clusters", _SEGMENT),
                 kind=field_types.text("a kind in one word, such as Cluster", r"[A-Za-z][A-Za-z0-9]{0,62}"),
                 parent=field_types.text("the plural of the parent's kind", _SEGMENT),
                 required_adapters=_Adapters(),
+                available=_ExpressionText(ConditionRule.AVAILABLE, compile_expression),
+                ready=_ExpressionText(ConditionRule.READY, compile_expression),
             ),
-            expected="a list of {plural, kind, parent, required_adapters}",
+            expected="a list of {plural, kind, parent, required_adapters, available, ready}",
         ),
-    ]
+    )
+
+
+def _no_expressions(rule: ConditionRule, text: str) -> Expression:
+    raise Misconfigured("expressions are not supported here")
 
 
 class Kinds:
     """The kinds that are served, by plural."""
 
-    def __init__(self, kinds: Sequence[KindRules]) -> None:
+    def __init__(
+        self, kinds: Sequence[KindRules], *, compile_expression: CompileExpression = _no_expressions
+    ) -> None:
+        """The expressions of the kinds have to be valid."""
         self._by_plural = {each.plural: each for each in kinds}
+        self._expressions = {each.plural: _compiled(each, compile_expression) for each in kinds}
 
     def __iter__(self) -> Iterator[KindRules]:
         return iter(self._by_plural.values())
@@ -154,6 +193,25 @@ class Kinds:
         """Return the kind of a stored resource. A kind that is no longer served requires no adapters."""
         return self._by_plural.get(plural) or KindRules(plural, plural)
 
+    def expressions(self, plural: str) -> ConditionExpressions:
+        """Return the compiled expressions of a kind."""
+        return self._expressions.get(plural) or ConditionExpressions()
+
+
+def _compiled(kind: KindRules, compile_expression: CompileExpression) -> ConditionExpressions:
+    def compiled(rule: ConditionRule, text: str) -> Expression | None:
+        if not text:
+            return None
+        expression = compile_expression(rule, text)
+        if not callable(expression):
+            raise ValueError(f"{kind.plural}: {rule}: expected a valid expression, got {expression}")
+        return expression
+
+    return ConditionExpressions(
+        available=compiled(ConditionRule.AVAILABLE, kind.available),
+        ready=compiled(ConditionRule.READY, kind.ready),
+    )
+
 
 DEFAULT = Kinds(
     (
@@ -165,13 +223,15 @@ DEFAULT = Kinds(
 )
 
 
-def load(file: Path | None) -> tuple[Kinds | None, Sequence[SettingsProblem]]:
+def load(
+    file: Path | None, *, compile_expression: CompileExpression = _no_expressions
+) -> tuple[Kinds | None, Sequence[SettingsProblem]]:
     """Load the kinds from a file, or the default ones without a file. Return None if there are problems."""
     if file is None:
         return DEFAULT, ()
-    loaded: Loaded[KindsFile] = loader.load(KindsFile, file=file, environ={})
+    loaded: Loaded[KindsFile] = loader.load(KindsFile, file=file, environ={}, schema=_schema(compile_expression))
     if loaded.settings is None:
         return None, loaded.problems
     if not loaded.settings.kinds:
         return None, [SettingsProblem.at(file_origin(file), "kinds", "expected at least one kind, got none")]
-    return Kinds(loaded.settings.kinds), ()
+    return Kinds(loaded.settings.kinds, compile_expression=compile_expression), ()

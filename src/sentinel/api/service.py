@@ -308,7 +308,7 @@ class FleetService:
         return aggregation_key(kind, emits_public_names=self._emits_public_names)
 
     async def reaggregate(self, resource_id: str) -> None:
-        """Aggregate a resource again because the adapters that its kind requires have changed."""
+        """Aggregate a resource again because its kind requires other adapters or has other expressions."""
         now = self._clock.now()
 
         def work(transaction: FleetTransaction) -> None:

@@ -42,7 +42,8 @@ class StoredResource(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Mapping[str, datetime]
     """The required adapters that it waits for to become ready, each with the time since when."""
     adapters: str
-    """The required adapters that its conditions were aggregated for, separated by commas."""
+    """The required adapters that its conditions were aggregated for, separated by commas, and the other
+    configuration of aggregation."""
     document: bytes
     statuses: bytes
 

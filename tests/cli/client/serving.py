@@ -10,13 +10,14 @@ import click
 import msgspec
 from click.testing import CliRunner, Result
 
+from sentinel.api.kinds import Kinds
 from sentinel.core.access import Identity
 from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
 from sentinel.web.asgi import Message, Receive, Scope, Send
 from sentinel.web.server import Server
-from tests.support.fleet.api_client import ApiClient
+from tests.support.fleet.api_client import KINDS, ApiClient
 
 UNSET_VARIABLES = ("SENTINEL_SERVER", "SENTINEL_TOKEN", "NO_COLOR", "COLUMNS")
 """Variables of the developer's shell that would change the results."""
@@ -26,9 +27,13 @@ class ServedFleet(ApiClient):
     """A fleet API that records the requests of its clients."""
 
     def __init__(
-        self, *, identities: Sequence[Identity] = (), policies: Mapping[str, Policy] | None = None
+        self,
+        *,
+        kinds: Kinds = KINDS,
+        identities: Sequence[Identity] = (),
+        policies: Mapping[str, Policy] | None = None,
     ) -> None:
-        super().__init__(identities=identities, policies=policies)
+        super().__init__(kinds=kinds, identities=identities, policies=policies)
         self._server = Server(self._handle, address=Address("127.0.0.1", 0), log=get_logger("test"))
         self._responded = asyncio.Condition()
         self.before_patch: Callable[[], Awaitable[object]] | None = None

@@ -260,6 +260,15 @@ def test_custom_kinds_get_required_samples_and_their_dependencies(tmp_path: Path
     assert kinds_by_adapter(made) == dict.fromkeys(("validation", "dns", "provision"), ("Gadget",))
 
 
+def test_custom_kinds_may_have_conditions_by_expression(tmp_path: Path) -> None:
+    file = tmp_path / "kinds.yaml"
+    file.write_text("kinds:\n  - {plural: gadgets, kind: Gadget, required_adapters: [dns], ready: available}\n")
+
+    made = plan(kinds_file=str(file))
+
+    assert made.kinds.expressions("gadgets").ready is not None
+
+
 def test_a_required_adapter_that_does_not_run_causes_a_warning(tmp_path: Path) -> None:
     file = write_kinds(tmp_path, ("gadgets", "Gadget", ["validation", "backup"]))
 

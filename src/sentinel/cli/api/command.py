@@ -13,6 +13,7 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.kinds import load as load_kinds
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli import options
+from sentinel.cli.wiring.expressions import compile_expression
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
 from sentinel.runtime.listening import Address
@@ -22,7 +23,7 @@ from sentinel.runtime.settings.server import exposure_problems, listen_address
 
 @click.command()
 @options.service_options(listen="127.0.0.1:8000", database="fleet.db")
-@click.option("--kinds-file", metavar="FILE", help="The kinds to serve, and the adapters that each requires.")
+@click.option("--kinds-file", metavar="FILE", help="The kinds to serve, their adapters and their conditions.")
 @options.credential_options
 @options.set_option
 @options.log_options
@@ -56,7 +57,7 @@ def api(
         return refuse(loaded.problems)
     settings = loaded.settings
     address, address_problems = listen_address(settings, name="listen" if listen is None else "--listen")
-    kinds, kinds_problems = load_kinds(settings.kinds_file)
+    kinds, kinds_problems = load_kinds(settings.kinds_file, compile_expression=compile_expression)
     problems = (*address_problems, *exposure_problems(settings, address), *kinds_problems)
     if address is None or kinds is None or problems:
         return refuse(problems)

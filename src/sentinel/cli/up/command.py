@@ -79,7 +79,7 @@ def _parse_path(context: click.Context, parameter: click.Parameter, text: str | 
     metavar="URL",
     help="A database to use instead of fleet.db in the data directory: sqlite:///FILE or postgresql://…",
 )
-@click.option("--kinds-file", metavar="FILE", help="The kinds to serve, and the adapters that each requires.")
+@click.option("--kinds-file", metavar="FILE", help="The kinds to serve, their adapters and their conditions.")
 @click.option(
     "--adapter",
     "adapter_files",

@@ -16,6 +16,7 @@ from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.up.settings_routing import SettingsRouting
+from sentinel.cli.wiring.expressions import compile_expression
 from sentinel.core.fleet.documents import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
@@ -207,7 +208,7 @@ class _PlanLoader:
             # The mistake is in the option, not in a line of the file.
             self.problems.append(f"--kinds-file: {content.file}: {content.message}")
             return KINDS
-        kinds, problems = kinds_file.load(file)
+        kinds, problems = kinds_file.load(file, compile_expression=compile_expression)
         self.problems += map(str, problems)
         return kinds or KINDS
 

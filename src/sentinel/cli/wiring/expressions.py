@@ -11,5 +11,5 @@ from sentinel.core.fleet.expressions import ConditionRule, Expression, Expressio
 def compile_expression(rule: ConditionRule, text: str) -> Expression | Sequence[ExpressionError]:
     """Compile an expression. The library is loaded with the first one, because most kinds files have none."""
     with extra("api", who=f"an expression for `{rule}`"):
-        from sentinel.drivers import cel
-    return cel.compile_expression(rule, text)
+        from sentinel.drivers.cel import compile_expression as compile_cel
+    return compile_cel(rule, text)

@@ -11,7 +11,7 @@ import msgspec
 from sentinel.runtime.settings.config_tree import MappingNode, ParsedSource
 from sentinel.runtime.settings.merge import merge, overlay
 from sentinel.runtime.settings.report import Loaded, Origin, Source, sorted_problems
-from sentinel.runtime.settings.schema import section
+from sentinel.runtime.settings.schema import Section, section
 from sentinel.runtime.settings.sources import Assignment, from_environment, from_flags
 from sentinel.runtime.settings.validation import Validation
 from sentinel.runtime.settings.yaml_file import parse_file
@@ -41,6 +41,7 @@ def load(
     sets: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,
     defaults: Mapping[str, str] | None = None,
+    schema: Section | None = None,
 ) -> Loaded[T]:
     """Load the settings that a struct declares. Errors in the settings are returned as problems, not raised.
 
@@ -48,12 +49,13 @@ def load(
     override both. A process that loads documents for others passes an `environ` without its own variables.
 
     `sets` are the values of `--set`. `overrides` are a command's own options by key, such as `log.level` for
-    `--log-level`; they override everything. `defaults`, by key, replace those of the struct.
+    `--log-level`; they override everything. `defaults`, by key, replace those of the struct. `schema` replaces the
+    one that the struct declares, for types that are only known at run time.
     """
     if file is not None and document is not None:
         raise TypeError("expected a file or a document, got both")
     source = (document or ParsedSource.of(None, Origin())) if file is None else parse_file(file)
-    schema = section(struct)
+    schema = section(struct) if schema is None else schema
     validation = Validation(environ=environ, known=schema.paths(), is_partial=source.root is None)
     validation.problems.extend(source.problems)
 
