@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from bench import api, compose, loop, memory, parts, publish, publish_pubsub, pulse
+from bench import api, compose, expressions, loop, memory, parts, publish, publish_pubsub, pulse
 from bench.api import ApiFigures
 from bench.budget import Budget, print_budgets
 from bench.compose import Composing
+from bench.expressions import ExpressionFigures
 from bench.loop import LoopFigures
 from bench.memory import MemoryFigures
 from bench.parts import PartsFigures
@@ -54,6 +55,7 @@ class Figures(msgspec.Struct, frozen=True):
     rabbitmq: Publishing
     pubsub: PubSubPublishing
     composing: Composing
+    expressions: ExpressionFigures
     api: ApiFigures
     memory: Sequence[MemoryFigures]
     parts: PartsFigures
@@ -81,6 +83,8 @@ async def measure() -> Figures:
     pubsub = await asyncio.to_thread(publish_pubsub.measure)
     _print_progress("composing")
     composing = compose.measure()
+    _print_progress("conditions by expression")
+    by_expression = expressions.measure()
     _print_progress(f"{loop.RESOURCES:,} resources through the whole loop")
     whole_loop = await loop.measure()
     _print_progress("memory of sentinel api")
@@ -94,6 +98,7 @@ async def measure() -> Figures:
         rabbitmq=rabbitmq,
         pubsub=pubsub,
         composing=composing,
+        expressions=by_expression,
         api=await api.measure(_print_progress),
         memory=resident,
         parts=against_libraries,
@@ -152,6 +157,7 @@ def budgets(figures: Figures) -> list[Budget]:
         Budget(
             "compose a conditional", figures.composing.conditional_microseconds, "µs", compose.CONDITIONAL_BUDGET
         ),
+        *expressions.budgets(figures.expressions),
         *api.budgets(figures.api),
         *memory.budgets(figures.memory),
         *parts.budgets(figures.parts, report_microseconds=figures.api.reports[0].together.server),
@@ -178,6 +184,7 @@ def page(figures: Figures) -> str:
             for one in figures.pulses
         ),
         *api.section(figures.api),
+        *expressions.section(figures.expressions),
         *memory.section(figures.memory),
         *loop.section(figures.loop),
         *parts.section(figures.parts),

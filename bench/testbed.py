@@ -15,6 +15,7 @@ import aiohttp
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import msgspec
 
+from bench import expressions
 from bench.fleet_rows import NAME, REGION, Cloning, PostgresqlCloning, SqliteCloning
 from bench.processes import Memory, cpu_seconds, memory, peak_mebibytes
 from tests.support.databases.postgresql import database
@@ -27,6 +28,13 @@ DOCUMENT_BYTES = 1_800
 ADAPTERS = ("validation", "dns")
 
 _KINDS = ({"plural": "clusters", "kind": "Cluster", "required_adapters": list(ADAPTERS)},)
+_SITES = {
+    "plural": "sites",
+    "kind": "Site",
+    "required_adapters": list(ADAPTERS),
+    "available": expressions.AVAILABLE,
+    "ready": expressions.READY,
+}
 _TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
@@ -74,12 +82,11 @@ class Testbed:
             self.template = msgspec.json.decode(document)["id"]
 
     @asynccontextmanager
-    async def server(self) -> AsyncIterator[ServerUnderTest]:
-        """Run a server that has started."""
+    async def server(self, *, with_expressions: bool = False) -> AsyncIterator[ServerUnderTest]:
+        """Run a server that has started. `with_expressions` adds sites, whose conditions are by expression."""
+        kinds = (*_KINDS, _SITES) if with_expressions else _KINDS
         async with AsyncExitStack() as stack:
-            process = await stack.enter_async_context(
-                ApiProcess(self.url, kinds=_KINDS, directory=self._directory)
-            )
+            process = await stack.enter_async_context(ApiProcess(self.url, kinds=kinds, directory=self._directory))
             session = await stack.enter_async_context(aiohttp.ClientSession(await process.url(), timeout=_TIMEOUT))
             yield ServerUnderTest(self, process, session)
             assert await process.stop() == 0
@@ -122,6 +129,15 @@ class ServerUnderTest:
             async with self._session.post(f"{path}/force-delete", json={"reason": "measured"}) as response:
                 assert response.status == 204
         return document
+
+    async def create_sites(self, count: int) -> list[str]:
+        """Create resources whose conditions are by expression. Returns their paths."""
+        paths = []
+        for number in range(count):
+            async with self._session.post(f"{ROOT}/sites", json={"name": f"site-{number}"}) as response:
+                assert response.status == 201, await response.text()
+                paths.append(response.headers["Location"])
+        return paths
 
     async def report(self, path: str, adapter: str) -> None:
         async with self._session.post(
