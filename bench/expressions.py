@@ -61,15 +61,15 @@ def measure(*, rounds: int = DEFAULT_ROUNDS) -> ExpressionFigures:
         generation=1, updated_time=datetime.now(UTC), required=_ADAPTERS, statuses=statuses
     )
     by_expression = msgspec.structs.replace(built_in, expressions=ConditionExpressions(available, ready))
-    previous = aggregate.aggregate(built_in, previous=None)
-    assert aggregate.aggregate(by_expression, previous=None) == previous
+    previous = aggregate.aggregate(built_in, previous=None, at=built_in.updated_time)
+    assert aggregate.aggregate(by_expression, previous=None, at=built_in.updated_time) == previous
     return ExpressionFigures(
         *_minima(
             (
                 lambda: available(given),
                 lambda: ready(given),
-                lambda: aggregate.aggregate(built_in, previous=previous),
-                lambda: aggregate.aggregate(by_expression, previous=previous),
+                lambda: aggregate.aggregate(built_in, previous=previous, at=built_in.updated_time),
+                lambda: aggregate.aggregate(by_expression, previous=previous, at=built_in.updated_time),
             ),
             rounds,
         )

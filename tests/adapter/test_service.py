@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
-from sentinel.adapter import Context, Done, Finalized, InProgress, Outcome, PreconditionsNotMet, Resource
+from sentinel.adapter import Adapter, Context, Done, Finalized, InProgress, Outcome, PreconditionsNotMet, Resource
 from sentinel.adapter.observer import SkipReason
 from sentinel.adapter.service import DeliveriesEnded
 from sentinel.core.fleet.documents import ConditionStatus, Report
@@ -191,6 +191,28 @@ class TestScheduling:
                 await pulse_and_settle(harness, "c1")
 
         assert len(harness.api.sent) == 3
+
+    @simulated
+    async def test_work_in_progress_is_the_previous_of_the_next_evaluation(self) -> None:
+        adapter = Adapter("dns")
+        started: list[int] = []
+
+        @adapter.task(kinds=["Cluster"])
+        async def follow_job(cluster: Resource, context: Context) -> Outcome:
+            if context.previous is None:
+                return PreconditionsNotMet("Waiting for validation to complete")
+            if context.previous.read_data() is None:
+                started.append(len(started))
+                return InProgress("the job is started", data={"job": started[-1]})
+            return InProgress("the job is running", data=context.previous.read_data())
+
+        async with AdapterHarness(adapter) as harness:
+            harness.api.put("c1")
+            for _ in range(4):
+                await pulse_and_settle(harness, "c1")
+
+        assert started == [0]
+        assert [each.data for each in harness.api.sent[1:]] == [Raw(b'{"job":0}')] * 3
 
     @simulated
     async def test_queue_age_is_that_of_the_oldest_event(self) -> None:

@@ -131,3 +131,80 @@ async def test_a_reused_id_has_different_etags(fleet: ApiClient) -> None:
 
     assert read.status == 200
     assert patched.status == 412
+
+
+# --- A resource with its statuses --------------------------------------------------------------------------------
+
+
+async def with_statuses(fleet: ApiClient, path: str = "clusters/one", **headers: str) -> ApiReply:
+    return await fleet.call("GET", path, headers=headers, statuses="true")
+
+
+@pytest.fixture
+async def pool(fleet: ApiClient, etag: str) -> str:
+    """The id of a child of `one` with a report."""
+    await fleet.create("clusters/one/nodepools", "pool", id="pool")
+    await fleet.reports("nodepools/pool", "validation")
+    return "pool"
+
+
+@pytest.mark.parametrize("path", ["nodepools/pool", "clusters/one/nodepools/pool", "resources/pool"])
+async def test_a_single_resource_may_include_its_statuses(fleet: ApiClient, pool: str, path: str) -> None:
+    plain = await fleet.get(path)
+    listed = (await fleet.get("nodepools/pool/statuses"))["items"]
+
+    read = await with_statuses(fleet, path)
+
+    assert "statuses" not in plain
+    assert len(listed) == 1
+    assert read.json == {**plain, "statuses": listed}
+
+
+async def test_a_resource_without_reports_has_empty_statuses(fleet: ApiClient, etag: str) -> None:
+    assert (await with_statuses(fleet)).json["statuses"] == []
+
+
+async def test_statuses_may_be_declined(fleet: ApiClient, etag: str) -> None:
+    assert "statuses" not in await fleet.get("clusters/one", statuses="false")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("statuses", "maybe"), ("statuses", ""), ("statuses", "null"), ("status", "true")]
+)
+async def test_an_invalid_query_of_a_resource_is_named(fleet: ApiClient, etag: str, name: str, value: str) -> None:
+    reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters/one", query={name: value})
+
+    reply.assert_problem(400, name)
+
+
+async def test_with_statuses_the_etag_changes_with_work_in_progress(fleet: ApiClient, etag: str) -> None:
+    await fleet.reports("clusters/one", "dns")
+    plain, before = await fleet.call("GET", "clusters/one"), await with_statuses(fleet)
+    await fleet.later(1)
+
+    await fleet.call("PUT", "clusters/one/statuses", fleet.report("dns", available="Unknown"))
+
+    after = await with_statuses(fleet, **{"If-None-Match": before.etag})
+    again = await with_statuses(fleet, **{"If-None-Match": after.etag})
+    unchanged = await fleet.call("GET", "clusters/one", headers={"If-None-Match": plain.etag})
+    assert (after.status, "in_progress" in after.json["statuses"][0]) == (200, True)
+    assert after.etag != before.etag
+    assert (again.status, unchanged.status) == (304, 304)
+
+
+async def test_an_etag_that_was_read_with_statuses_is_good_for_a_write(fleet: ApiClient, etag: str) -> None:
+    await fleet.reports("clusters/one", "dns")
+    await fleet.later(1)
+    await fleet.call("PUT", "clusters/one/statuses", fleet.report("dns", available="Unknown"))
+    read = (await with_statuses(fleet)).etag
+
+    assert (await patch(fleet, read, a=1)).status == 200
+    (await patch(fleet, read, b=1)).assert_problem(412)
+
+
+async def test_a_changed_document_changes_both_etags(fleet: ApiClient, etag: str) -> None:
+    before = (await with_statuses(fleet)).etag
+    await patch(fleet, "*", a=1)
+
+    assert (await with_statuses(fleet)).etag != before
+    assert (await fleet.call("GET", "clusters/one")).etag != etag

@@ -98,9 +98,9 @@ async def test_ready_needs_every_required_adapter_at_the_generation(cluster: Clu
     await cluster.assert_condition("Ready", "False", generation=1, updated=10, transition=0)
     await cluster.report("validation", "True", generation=1, second=20)
 
-    # The time of the oldest report.
-    await cluster.assert_condition("Ready", "True", generation=1, updated=10, transition=10)
-    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
+    # The time of the oldest report, and of the last one that was missing.
+    await cluster.assert_condition("Ready", "True", generation=1, updated=10, transition=20)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=20)
 
 
 async def test_the_transition_time_is_that_of_the_last_adapter(cluster: Cluster) -> None:
@@ -139,7 +139,7 @@ async def test_conditions_become_false_when_an_adapter_fails(
     await cluster.make_ready()
     await cluster.report("dns", "False", generation=1, second=30)
 
-    await cluster.assert_condition(condition, "False", generation=1, updated=second, transition=second)
+    await cluster.assert_condition(condition, "False", generation=1, updated=second, transition=30)
     assert (await cluster.condition(condition))["reason"] == reason
 
 
@@ -152,8 +152,8 @@ async def test_ready_becomes_false_at_the_time_of_a_spec_change(cluster: Cluster
 async def test_ready_becomes_true_at_the_new_generation(cluster: Cluster) -> None:
     await cluster.make_ready(generation=2, second=50)
 
-    await cluster.assert_condition("Ready", "True", generation=2, updated=50, transition=50)
-    await cluster.assert_condition("Available", "True", generation=2, updated=50, transition=10)
+    await cluster.assert_condition("Ready", "True", generation=2, updated=50, transition=51)
+    await cluster.assert_condition("Available", "True", generation=2, updated=50, transition=11)
     assert (await cluster.condition("Ready"))["created_time"] == 0
 
 
@@ -161,7 +161,7 @@ async def test_a_repeated_report_moves_only_the_update_time(cluster: Cluster) ->
     await cluster.make_ready()
     await cluster.make_ready(second=100)
 
-    await cluster.assert_condition("Ready", "True", generation=1, updated=100, transition=10)
+    await cluster.assert_condition("Ready", "True", generation=1, updated=100, transition=11)
 
 
 # --- Available: the five rules -----------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ async def test_available_becomes_true_at_an_older_common_generation(cluster: Clu
     await cluster.change_spec(second=5)
     await cluster.make_ready(generation=1)
 
-    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=11)
     await cluster.assert_condition("Ready", "False", generation=2, updated=5, transition=0)
 
 
@@ -207,7 +207,7 @@ async def test_available_does_not_become_true_at_mixed_generations(cluster: Clus
 async def test_available_stays_true_when_another_generation_breaks(cluster: Cluster) -> None:
     await cluster.report("dns", "False", generation=2, second=50)
 
-    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=11)
     await cluster.assert_condition("Ready", "False", generation=2, updated=50, transition=40)
 
 
@@ -220,7 +220,7 @@ async def test_work_in_progress_on_a_ready_cluster_leaves_it_ready(cluster: Clus
 
     assert (await cluster.status())["phase"] == "Ready"
     await cluster.report("validation", "True", generation=1, second=1820)
-    await cluster.assert_condition("Ready", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Ready", "True", generation=1, updated=10, transition=11)
 
 
 @pytest.mark.usefixtures("_changed")
@@ -231,7 +231,7 @@ async def test_some_adapters_at_the_new_generation_leave_the_old_one_available(
     await cluster.report("dns", said, generation=2, second=50)
 
     assert (await cluster.status())["phase"] == "NotReady"
-    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=11)
 
 
 async def test_one_adapter_does_not_make_a_broken_cluster_available(
@@ -245,6 +245,23 @@ async def test_one_adapter_does_not_make_a_broken_cluster_available(
     available = await cluster.condition("Available")
     assert (available["status"], available["observed_generation"]) == ("False", 2)
     assert (await cluster.status())["phase"] == "NotReady"
+
+
+# --- Transition times --------------------------------------------------------------------------------------------
+
+
+async def test_a_late_failure_is_a_transition_at_its_own_time(cluster: Cluster) -> None:
+    await cluster.make_ready()
+    await cluster.make_ready(second=900)
+    await cluster.report("dns", "False", generation=1, second=1800)
+
+    status = await cluster.status()
+
+    assert seconds(status["last_transition_time"]) == 1800
+    await cluster.assert_condition("Ready", "False", generation=1, updated=901, transition=1800)
+    await cluster.assert_condition("Available", "False", generation=1, updated=1800, transition=1800)
+    waiting = await cluster.fleet.get("clusters/one/waiting")
+    assert [(each["adapter"], seconds(each["since"])) for each in waiting["waiting_for"]] == [("dns", 1800)]
 
 
 # --- Flat fields and others --------------------------------------------------------------------------------------

@@ -271,12 +271,16 @@ async def test_unknown_is_discarded_after_a_known_status(fleet: ApiClient) -> No
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_a_discarded_report_changes_nothing(fleet: ApiClient, method: str) -> None:
+@pytest.mark.parametrize(("generation", "age"), [(1, 0), (2, 5), (3, 0)])
+async def test_a_discarded_report_changes_nothing(
+    fleet: ApiClient, method: str, generation: int, age: int
+) -> None:
     await send(fleet, fleet.report("dns", generation=2))
     before = await fleet.call("GET", "clusters/one"), (await fleet.get(STATUSES))
     await fleet.later(1)
 
-    await send(fleet, fleet.report("dns", generation=2, available="Unknown"), method=method)
+    stale = fleet.report("dns", generation=generation, at=fleet.clock.now() - age * SECOND, available="Unknown")
+    assert (await send(fleet, stale, method=method)).status == 204
 
     after = await fleet.call("GET", "clusters/one"), (await fleet.get(STATUSES))
     assert (after[0].content, after[0].etag, after[1]) == (before[0].content, before[0].etag, before[1])
@@ -384,6 +388,123 @@ async def test_a_known_status_replaces_the_first_unknown(fleet: ApiClient) -> No
     await send(fleet, fleet.report("dns", generation=2, available="Unknown"))
 
     assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
+
+
+# --- Work in progress --------------------------------------------------------------------------------------------
+
+
+async def in_progress(fleet: ApiClient) -> Body | None:
+    """What `statuses` shows as in progress for dns."""
+    (status,) = (await fleet.get(STATUSES))["items"]
+    found: Body | None = status.get("in_progress")
+    return found
+
+
+async def work(fleet: ApiClient, **more: object) -> ApiReply:
+    """Report work in progress, a second later."""
+    await fleet.later(1)
+    body = {**fleet.report("dns", generation=2, available="Unknown"), **more}
+    body["conditions"][1] |= {"reason": "Creating", "message": "job 7 runs"}
+    return await send(fleet, body)
+
+
+async def test_a_discarded_unknown_is_shown_as_in_progress(fleet: ApiClient) -> None:
+    stored = (await send(fleet, fleet.report("dns", generation=1, available="False"))).json
+
+    assert_discarded(await work(fleet, data={"job": 7}), "unknown")
+
+    expected = {
+        "observed_generation": 2,
+        "report_time": "2025-01-01T01:00:01Z",
+        "reason": "Creating",
+        "message": "job 7 runs",
+        "data": {"job": 7},
+    }
+    assert (await fleet.get(STATUSES))["items"] == [{**stored, "in_progress": expected}]
+    assert (await fleet.get(f"{STATUSES}/discarded"))["items"][0]["data"] == {"job": 7}
+
+
+async def test_work_in_progress_changes_neither_resource_nor_etag(fleet: ApiClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2, available="False"))
+    before = await fleet.call("GET", "clusters/one")
+    waiting = await fleet.get("clusters/one/waiting")
+
+    for _ in range(3):
+        await work(fleet)
+
+    after = await fleet.call("GET", "clusters/one")
+    assert (after.content, after.etag) == (before.content, before.etag)
+    assert await fleet.get("clusters/one/waiting") == waiting
+    headers = {"If-Match": before.etag}
+    assert (await fleet.call("PATCH", "clusters/one", {"spec": {"b": 1}}, headers=headers)).status == 200
+
+
+async def test_work_in_progress_leaves_no_audit_entry(fleet: ApiClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2))
+    before = await fleet.get("/api/v1/audit")
+
+    await work(fleet)
+
+    assert await fleet.get("/api/v1/audit") == before
+
+
+async def test_a_newer_result_ends_the_work_in_progress(fleet: ApiClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2, available="False"))
+    await work(fleet)
+    await fleet.later(1)
+
+    await send(fleet, fleet.report("dns", generation=2))
+
+    assert await in_progress(fleet) is None
+
+
+async def test_a_report_older_than_the_work_in_progress_is_discarded(fleet: ApiClient) -> None:
+    await send(fleet, fleet.report("dns", generation=1, available="False"))
+    started = fleet.clock.now()
+    await work(fleet)
+
+    assert_discarded(await send(fleet, fleet.report("dns", generation=2, at=started)), "stale_time")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=1)), "stale_generation")
+    assert await in_progress(fleet) is not None
+
+
+async def test_work_in_progress_survives_reports_of_others_and_changes(fleet: ApiClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2, available="False"))
+    await work(fleet, data={"job": 7})
+    shown = await in_progress(fleet)
+
+    await fleet.call("PATCH", "clusters/one", {"spec": {"a": 2}})
+    await fleet.call("POST", "clusters/one/pause")
+    await send(fleet, fleet.report("validation", generation=3))
+
+    dns, _ = (await fleet.get(STATUSES))["items"]
+    assert dns["in_progress"] == shown
+
+
+async def test_later_work_is_shown_beside_a_first_unknown(fleet: ApiClient) -> None:
+    first = fleet.report("dns", generation=2, available="Unknown", data={"job": 1})
+    await send(fleet, first)
+    assert_discarded(await send(fleet, first), "unknown")
+    assert await in_progress(fleet) is None
+
+    await work(fleet, data={"job": 2})
+
+    shown = await in_progress(fleet)
+    assert shown is not None
+    assert shown["data"] == {"job": 2}
+
+
+async def test_no_concurrent_work_in_progress_is_lost(fleet: ApiClient) -> None:
+    names = [f"a{number}" for number in range(10)]
+    for name in names:
+        await send(fleet, fleet.report(name, generation=2))
+    await fleet.later(1)
+
+    bodies = [fleet.report(name, generation=2, available="Unknown") for name in names]
+    await asyncio.gather(*(send(fleet, body) for body in [*bodies, fleet.report("dns", generation=2)]))
+
+    shown = {item["adapter"] for item in (await fleet.get(STATUSES))["items"] if "in_progress" in item}
+    assert shown == set(names)
 
 
 # --- Rejected ----------------------------------------------------------------------------------------------------

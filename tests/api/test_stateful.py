@@ -67,10 +67,11 @@ class ModelFleet:
             "updated": now,
             "deleted": False,
             "reports": {},
+            "in_progress": {},
             "ready": None,
             "available": None,
         }
-        self.aggregate(resource_id)
+        self.aggregate(resource_id, now)
         return 201
 
     def patch(self, resource_id: str, spec: Model, labels: Model, now: datetime) -> int:
@@ -85,7 +86,7 @@ class ModelFleet:
         if (resource["spec"], resource["labels"]) != before:
             resource["generation"] += 1
             resource["updated"] = now
-            self.aggregate(resource_id)
+            self.aggregate(resource_id, now)
         return 200
 
     def delete(self, resource_id: str, now: datetime) -> int:
@@ -98,7 +99,7 @@ class ModelFleet:
                     self.resources[each].update(
                         deleted=True, generation=self.resources[each]["generation"] + 1, updated=now
                     )
-                    self.aggregate(each)
+                    self.aggregate(each, now)
             self.sweep()
         return 202
 
@@ -118,17 +119,21 @@ class ModelFleet:
         if resource is None:
             return 404, ""
         known = resource["reports"].get(adapter)
+        newest = resource["in_progress"].get(adapter, known)
         if report["generation"] > resource["generation"]:
             return 204, "future_generation"
         if known is not None:
-            if report["generation"] < known["generation"]:
+            if report["generation"] < newest["generation"]:
                 return 204, "stale_generation"
-            if report["generation"] == known["generation"] and report["time"] < known["time"]:
+            if report["generation"] == newest["generation"] and report["time"] < newest["time"]:
                 return 204, "stale_time"
             if report["available"] == "Unknown":
+                if {**report, "finalized": None} != {**known, "finalized": None}:  # else it is sent again
+                    resource["in_progress"][adapter] = report
                 return 204, "unknown"
         resource["reports"][adapter] = report
-        self.aggregate(resource_id)
+        resource["in_progress"].pop(adapter, None)
+        self.aggregate(resource_id, report["time"])
         self.sweep()
         return 201, ""
 
@@ -162,7 +167,8 @@ class ModelFleet:
         """Whether this adapter has a report that is aggregated."""
         return adapter in resource["reports"] and resource["reports"][adapter]["available"] != "Unknown"
 
-    def aggregate(self, resource_id: str) -> None:
+    def aggregate(self, resource_id: str, at: datetime) -> None:
+        """Aggregate after a report or a change at this time."""
         resource = self.resources[resource_id]
         required = REQUIRED[resource["plural"]]
         reported = {
@@ -171,11 +177,17 @@ class ModelFleet:
         resource["observed"] = min((each["generation"] for each in reported.values()), default=0)
         if set(reported) != required:
             resource["observed"] = 0
-        resource["ready"] = self._ready(resource, required, reported)
-        resource["available"] = self._available(resource, required, reported)
+        for name, condition in (
+            ("ready", self._ready(resource, required, reported)),
+            ("available", self._available(resource, required, reported)),
+        ):
+            before = resource[name] or {"is_true": None, "transition": at}
+            is_same = before["is_true"] == condition["is_true"]
+            condition["transition"] = before["transition"] if is_same else max(before["transition"], at)
+            resource[name] = condition
 
     def _ready(self, resource: Model, required: set[str], reported: dict[str, Model]) -> Model:
-        generation, before = resource["generation"], resource["ready"]
+        generation = resource["generation"]
         current = [each for each in reported.values() if each["generation"] == generation]
         is_ready = (
             bool(required)
@@ -184,13 +196,7 @@ class ModelFleet:
             and all(each["available"] == "True" for each in current)
         )
         updated = min((each["time"] for each in current), default=resource["updated"])
-        if before is not None and before["is_true"] == is_ready:
-            transition = before["transition"]
-        elif before is not None and before["is_true"] and generation > before["generation"]:
-            transition = resource["updated"]
-        else:
-            transition = updated
-        return {"is_true": is_ready, "generation": generation, "updated": updated, "transition": transition}
+        return {"is_true": is_ready, "generation": generation, "updated": updated}
 
     def _available(self, resource: Model, required: set[str], reported: dict[str, Model]) -> Model:
         before = resource["available"] or {"is_true": False, "generation": 1}
@@ -377,6 +383,15 @@ class FleetMachine(RuleBasedStateMachine):
         assert set(found) == set(self.model.resources)
         for resource_id, expected in self.model.resources.items():
             _compare(found[resource_id], expected)
+            statuses = self.runner.run(self.fleet.get(f"{expected['plural']}/{resource_id}", statuses="true"))
+            shown = {
+                each["adapter"]: (work["observed_generation"], datetime.fromisoformat(work["report_time"]))
+                for each in statuses["statuses"]
+                if (work := each.get("in_progress"))
+            }
+            assert shown == {
+                adapter: (work["generation"], work["time"]) for adapter, work in expected["in_progress"].items()
+            }
 
 
 def _compare(item: Model, expected: Model) -> None:
@@ -394,6 +409,7 @@ def _compare(item: Model, expected: Model) -> None:
     available = expected["available"]
     assert shown["Available"]["status"] == str(available["is_true"])
     assert shown["Available"]["observed_generation"] == available["generation"]
+    assert datetime.fromisoformat(shown["Available"]["last_transition_time"]) == available["transition"]
     if available["updated"] is not None:
         assert datetime.fromisoformat(shown["Available"]["last_updated_time"]) == available["updated"]
 

@@ -10,7 +10,7 @@ import pytest
 from sentinel.core.adapter import task as tasks
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Broken, CheckedOutcome, Done, InProgress
+from sentinel.core.adapter.task import Broken, CheckedOutcome, Done, InProgress, PreconditionsNotMet
 from sentinel.core.fleet.documents import ConditionStatus, DiscardReason, Report
 from sentinel.core.json import Json
 from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportResult
@@ -151,6 +151,36 @@ class AdapterApiContract:
 
         assert first == ReportResult(ReportOutcome.STORED)
         assert second == ReportResult(ReportOutcome.DISCARDED, DiscardReason.UNKNOWN)
+
+    async def test_work_in_progress_is_read_back_beside_the_report(self, harness: AdapterApiHarness) -> None:
+        await harness.put("c1")
+        resource = await get(harness, "c1")
+        waiting = tasks.check_outcome(PreconditionsNotMet("not yet", data={"seen": 1}), is_deleting=False)
+        working = tasks.check_outcome(InProgress("job 7 runs", data={"job": 7}), is_deleting=False)
+        await harness.api.report(resource, report_of(harness, waiting))
+
+        result = await harness.api.report(resource, report_of(harness, working))
+
+        read = await get(harness, "c1")
+        known, newest = read.report_of("dns"), read.newest_of("dns")
+        assert result == ReportResult(ReportOutcome.DISCARDED, DiscardReason.UNKNOWN)
+        assert known is not None
+        assert known.read_data() == {"seen": 1}
+        assert newest is not None
+        assert (newest.observed_generation, newest.last_report_time) == (1, harness.now())
+        assert newest.status_of("Available") is ConditionStatus.UNKNOWN
+        assert newest.read_data() == {"job": 7}
+
+    async def test_a_result_ends_the_work_in_progress(self, harness: AdapterApiHarness) -> None:
+        await harness.put("c1")
+        resource = await get(harness, "c1")
+        for outcome in (CheckedOutcome(PreconditionsNotMet()), CheckedOutcome(InProgress()), None):
+            await harness.api.report(resource, report_of(harness, outcome))
+
+        newest = (await get(harness, "c1")).newest_of("dns")
+
+        assert newest is not None
+        assert newest.status_of("Available") is ConditionStatus.TRUE
 
     async def test_a_report_on_a_removed_resource_is_gone(
         self, harness: AdapterApiHarness, resource: Resource

@@ -37,7 +37,7 @@ class ExpectedCondition(msgspec.Struct, frozen=True):
     updated: datetime | None
     """None if unspecified: while `Available` stays False."""
     transition: datetime | None
-    """None if unspecified: `Available` becomes False because an adapter without reports has become required."""
+    """None if unspecified: it changes because other adapters are required, at a time that is stored nowhere."""
 
     def __str__(self) -> str:
         since, updated = (_format(self.transition), _format(self.updated))
@@ -56,6 +56,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     generation: int
     updated: datetime
+    at: datetime | None
+    """When the report or the change of the spec happened that this state is the result of; None if neither did."""
     is_deleting: bool
     required: tuple[str, ...]
     reports: Mapping[str, LastReport]
@@ -87,13 +89,7 @@ def ready(facts: Facts, before: ExpectedCondition | None) -> ExpectedCondition:
         and all(each.available == "True" for each in current)
     )
     updated = min([each.time for each in current], default=facts.updated)
-    if before is not None and before.is_true == is_ready:
-        transition = before.transition
-    elif before is not None and before.is_true and facts.generation > before.generation:
-        transition = facts.updated
-    else:
-        transition = updated
-    return ExpectedCondition(is_ready, facts.generation, updated, transition)
+    return ExpectedCondition(is_ready, facts.generation, updated, _transition(before, is_ready, facts.at))
 
 
 def available(facts: Facts, before: ExpectedCondition | None) -> ExpectedCondition:
@@ -102,8 +98,7 @@ def available(facts: Facts, before: ExpectedCondition | None) -> ExpectedConditi
     generations = {each.generation for each in facts.counted}
     if facts.is_complete and len(generations) == 1 and all(each.available == "True" for each in facts.counted):
         updated = min(each.time for each in facts.counted)
-        transition = before.transition if before.is_true else updated
-        return ExpectedCondition(True, generations.pop(), updated, transition)
+        return ExpectedCondition(True, generations.pop(), updated, _transition(before, True, facts.at))
     newest = max(generations, default=before.generation)
     if not before.is_true:
         return ExpectedCondition(False, newest, None, before.transition)
@@ -114,7 +109,16 @@ def available(facts: Facts, before: ExpectedCondition | None) -> ExpectedConditi
     ]
     if not revoking:
         return before
-    return ExpectedCondition(False, newest, min(revoking), min(revoking))
+    return ExpectedCondition(False, newest, min(revoking), _transition(before, False, min(revoking)))
+
+
+def _transition(before: ExpectedCondition | None, is_true: bool, at: datetime | None) -> datetime | None:
+    """The time of what turns the condition, but never before its last transition."""
+    if before is None or before.transition is None:
+        return at
+    if before.is_true == is_true:
+        return before.transition
+    return None if at is None else max(at, before.transition)
 
 
 def progress(facts: Facts, before: Mapping[str, LastReport], so_far: Progress) -> Progress:

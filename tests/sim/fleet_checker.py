@@ -8,6 +8,7 @@ adapters have finalized it and its children are gone, or by force, and not later
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -17,7 +18,7 @@ from sentinel.core.fleet.documents import AdapterStatus, Report, ResourceDocumen
 from sentinel.ports.fleet_store import StoredResource
 from tests.sim import expected_conditions
 from tests.sim.expected_conditions import ExpectedCondition, Facts, LastReport, Progress
-from tests.sim.report_checker import ReportChecker
+from tests.sim.report_checker import ReportChecker, without_work
 from tests.sim.trace import Trace
 
 
@@ -110,18 +111,24 @@ class FleetChecker:
         else:
             self._check_document(known.document, document)
         is_marker_change = _markers(known.document) != _markers(document)
-        known.document = document
+        former, known.document = known.document, document
         self._specs.setdefault((after.id, document.generation), bytes(document.spec))
         reports_before = {
             adapter: report for adapter, report in _last_reports(known).items() if adapter in known.required
         }
         statuses = {status.adapter: status for status in documents.decode_statuses(after.statuses)}
         self._reports.compare(document, known.statuses, statuses)
+        reported = [each.last_report_time for each in statuses.values() if _is_report(each, known.statuses)]
+        is_work_in_progress = known.statuses != statuses and not reported
         known.statuses = statuses
-        if not is_marker_change:
+        if is_work_in_progress:
+            self._trace.require(former == document, "work in progress changed the resource:", document.id)
+        elif not is_marker_change:
             # Pausing, resuming and requesting a pulse do not aggregate conditions again.
             known.required = self._required[known.plural]
-        self._check_conditions(known, reports_before)
+        is_new_generation = known.ready is None or document.generation > former.generation
+        at = document.updated_time if is_new_generation else max(reported, default=None)
+        self._check_conditions(known, reports_before, at)
         self._check_columns(known, after)
         self._trace.note("store", f"{document.id}@{document.generation}", document.status.phase, *_statuses(known))
 
@@ -143,18 +150,23 @@ class FleetChecker:
         )
         self._trace.require(after.updated_time >= before.updated_time, "updated_time went back:", before.id)
 
-    def _check_conditions(self, known: TrackedResource, reports_before: Mapping[str, LastReport]) -> None:
+    def _check_conditions(
+        self, known: TrackedResource, reports_before: Mapping[str, LastReport], at: datetime | None
+    ) -> None:
         document = known.document
         facts = Facts(
             generation=document.generation,
             updated=document.updated_time,
+            at=at,
             is_deleting=document.is_deleting,
             required=known.required,
             reports=_last_reports(known),
         )
-        known.ready = expected_conditions.ready(facts, known.ready)
+        known.ready = self._with_unspecified_times(
+            known, documents.READY, expected_conditions.ready(facts, known.ready), known.ready
+        )
         known.available = self._with_unspecified_times(
-            known, expected_conditions.available(facts, known.available)
+            known, documents.AVAILABLE, expected_conditions.available(facts, known.available), known.available
         )
         known.progress = expected_conditions.progress(facts, reports_before, known.progress)
         status = document.status
@@ -196,11 +208,19 @@ class FleetChecker:
                     seen == wanted, "a mirror contradicts its report:", document.id, mirror, report
                 )
 
-    def _with_unspecified_times(self, known: TrackedResource, available: ExpectedCondition) -> ExpectedCondition:
-        condition = known.document.status.condition(documents.AVAILABLE)
-        if condition is None or available.transition is not None:
-            return available
-        return msgspec.structs.replace(available, transition=condition.last_transition_time)
+    def _with_unspecified_times(
+        self, known: TrackedResource, name: str, expected: ExpectedCondition, before: ExpectedCondition | None
+    ) -> ExpectedCondition:
+        condition = known.document.status.condition(name)
+        if condition is None or expected.transition is not None:
+            return expected
+        transition = condition.last_transition_time
+        self._trace.require(
+            before is None or before.transition is None or before.transition <= transition,
+            f"the transition time of {name} went back:",
+            known.document.id,
+        )
+        return msgspec.structs.replace(expected, transition=transition)
 
     def _check_columns(self, known: TrackedResource, stored: StoredResource) -> None:
         """Check the columns that lists and metrics use."""
@@ -281,6 +301,12 @@ def _last_report(status: AdapterStatus) -> LastReport:
     return LastReport(
         status.observed_generation, status.last_report_time, str(available.status), available.last_transition_time
     )
+
+
+def _is_report(status: AdapterStatus, before: Mapping[str, AdapterStatus]) -> bool:
+    """Whether a status is a new report, and not only new work in progress."""
+    former = before.get(status.adapter)
+    return former is None or without_work(status) != without_work(former)
 
 
 def _markers(document: ResourceDocument) -> tuple[object, ...]:

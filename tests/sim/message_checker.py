@@ -109,7 +109,7 @@ class MessageChecker:
     def _is_fresh(self, resource: Resource) -> bool:
         """Whether another evaluation is unnecessary: the last report is recent, about this generation and not
         interrupted, and neither a request nor progress came after it."""
-        report = resource.report_of(self._adapter.name)
+        report = resource.newest_of(self._adapter.name)
         if report is None or report.last_report_time is None:
             return False
         reported = report.last_report_time

@@ -19,7 +19,7 @@ from sentinel.api.maintenance import Maintenance
 from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core.access import Identity, Role
 from sentinel.core.adapter.event_target import ResourceRef
-from sentinel.core.adapter.resource import Resource, read_document, read_statuses, with_reports
+from sentinel.core.adapter.resource import Resource, read_document
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import Report
 from sentinel.core.pulse.observation import read_resource
@@ -207,10 +207,8 @@ class NetworkReporting:
     async def get(self, ref: ResourceRef) -> Resource | None:
         async def get(service: FleetService) -> Resource:
             target = ResourcePath("", ref.id)
-            document = (await service.get(target)).document
-            await asyncio.sleep(self._faults.delay())  # two requests, and the resource may change in between
-            statuses = b'{"items":%b,"total":0}' % (await service.get(target)).statuses
-            return with_reports(read_document(document), read_statuses(statuses).items)
+            stored = await service.get(target)
+            return read_document(b'%b,"statuses":%b}' % (stored.document[:-1], stored.statuses)).resource
 
         try:
             return await self._network.send(get)

@@ -165,7 +165,10 @@ def _without_interruption(report: KnownReport) -> KnownReport:
         msgspec.structs.replace(each, reason="") if each.reason == INTERRUPTED else each
         for each in report.conditions
     )
-    return msgspec.structs.replace(report, conditions=conditions)
+    work = report.in_progress
+    if work is not None and work.reason == INTERRUPTED:
+        work = msgspec.structs.replace(work, reason="")
+    return msgspec.structs.replace(report, conditions=conditions, in_progress=work)
 
 
 def _with_available(
@@ -210,6 +213,11 @@ def _remove_report(stored: StoredResource) -> StoredResource:
     return msgspec.structs.replace(stored, statuses=documents.encode_statuses(tuple(statuses.values())))
 
 
+def _forget_work(stored: StoredResource) -> StoredResource | None:
+    """Lose what is written when an adapter reports work in progress."""
+    return None if b'"in_progress"' in stored.statuses else stored
+
+
 def _lower_generation(stored: StoredResource) -> StoredResource:
     document = documents.decode_document(stored.document)
     if document.generation != 3:
@@ -226,6 +234,7 @@ CHANGING_TRANSITION_TIMES = _alter_writes(lambda stored: _with_available(stored,
 """The transition time changes with every report."""
 LOST_REPORTS = _alter_writes(_lose_write)
 REMOVED_REPORTS = _alter_writes(_remove_report)
+FORGOTTEN_WORK = _alter_writes(_forget_work)
 FALLING_GENERATIONS = _alter_writes(_lower_generation)
 RAISING_MAINTENANCE = PlantedFault(make_store=_RaisingStore)
 RAISING_LATE_REPORTS = _wrap_transactions(_RaisesOnLateReports)

@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from sentinel.core.fleet import documents, reports
-from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
+from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument, WorkInProgress
 from tests.sim.trace import Trace
 
 
@@ -57,12 +57,13 @@ class ReportChecker:
         else:
             reason = verdict.reason
             is_valid = status is not None and (
-                (
-                    reason is DiscardReason.STALE_GENERATION
-                    and report.observed_generation < status.observed_generation
+                (reason is DiscardReason.STALE_GENERATION and report.observed_generation < status.newest[0])
+                or (reason is DiscardReason.STALE_TIME and _rank(report) < status.newest)
+                or (
+                    reason is DiscardReason.UNKNOWN
+                    and report.status_of(documents.AVAILABLE) == "Unknown"
+                    and _rank(report) <= status.newest
                 )
-                or (reason is DiscardReason.STALE_TIME and _rank(report) < _rank(status))
-                or (reason is DiscardReason.UNKNOWN and report.status_of(documents.AVAILABLE) == "Unknown")
             )
             self._trace.require(is_valid, "a report was discarded wrongly:", reason, resource_id, report, status)
 
@@ -83,6 +84,9 @@ class ReportChecker:
             previous = before.get(adapter)
             if status == previous:
                 continue
+            if previous is not None and without_work(status) == without_work(previous):
+                self._check_work(resource_id, previous, status)
+                continue
             key = (resource_id, adapter, status.observed_generation, status.last_report_time)
             report = self._sent.get(key)
             if report is None:
@@ -91,12 +95,31 @@ class ReportChecker:
             self._stored.add(key)
             self._compare_one(document, report, previous, status)
 
+    def _check_work(self, resource_id: str, before: AdapterStatus, after: AdapterStatus) -> None:
+        """Check new work in progress: it is the latest `Unknown` that the adapter has sent."""
+        report = self._sent.get((resource_id, after.adapter, *after.newest))
+        work = after.in_progress
+        if report is None or not isinstance(work, WorkInProgress):
+            self._trace.violation(f"work in progress was lost, or never sent: {resource_id} {before} {after}")
+            return
+        available = next(each for each in report.conditions if each.type == documents.AVAILABLE)
+        self._trace.require(
+            (available.status, available.reason, available.message, report.data)
+            == ("Unknown", work.reason, work.message, work.data)
+            and after.newest >= before.newest,
+            "work in progress is not the latest Unknown:",
+            resource_id,
+            before,
+            after,
+        )
+
     def _compare_one(
         self, document: ResourceDocument, report: Report, before: AdapterStatus | None, after: AdapterStatus
     ) -> None:
         is_acceptable = (
             report.observed_generation <= document.generation
-            and (before is None or _rank(report) >= _rank(before))
+            and (before is None or _rank(report) >= before.newest)
+            and after.in_progress is msgspec.UNSET
             and (before is None or report.status_of(documents.AVAILABLE) != "Unknown")
         )
         self._trace.require(is_acceptable, "an outdated report was accepted:", document.id, report, before)
@@ -119,7 +142,11 @@ def _key(resource_id: str, report: Report) -> tuple[str, str, int, datetime]:
     return resource_id, report.adapter, report.observed_generation, report.observed_time
 
 
-def _rank(report: Report | AdapterStatus) -> tuple[int, datetime]:
+def _rank(report: Report) -> tuple[int, datetime]:
     """The sort key of reports by age."""
-    time = report.observed_time if isinstance(report, Report) else report.last_report_time
-    return report.observed_generation, time
+    return report.observed_generation, report.observed_time
+
+
+def without_work(status: AdapterStatus) -> AdapterStatus:
+    """The status without its work in progress."""
+    return msgspec.structs.replace(status, in_progress=msgspec.UNSET)

@@ -61,6 +61,7 @@ def test_a_history_has_no_violation_and_converges(seed: int) -> None:
         ("FALLING_GENERATIONS", "a generation must rise by one"),
         ("RAISING_MAINTENANCE", "maintenance: unexpected error"),
         ("RAISING_LATE_REPORTS", "api: unexpected error"),
+        ("FORGOTTEN_WORK", "a report was discarded wrongly"),
         ("IGNORED_REQUESTS", ACKED_TOO_EARLY),
         ("IGNORED_PROGRESS", ACKED_TOO_EARLY),
         ("IGNORED_INTERRUPTIONS", ACKED_TOO_EARLY),

@@ -51,7 +51,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     log: Log
     """A log whose lines carry the resource: `context.log.info("zone.created", zone=name)`."""
     previous: KnownReport | None
-    """This adapter's latest report on the resource, on any generation."""
+    """This adapter's latest report on the resource, on any generation: a result, or work in progress with the data
+    of `InProgress`. Of work in progress only the condition `Available` may be known."""
     deadline: datetime
     """When the evaluation will be cancelled."""
     cancellation: Cancellation

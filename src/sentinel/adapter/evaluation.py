@@ -126,7 +126,7 @@ def make_context(
         log=log.bind(
             adapter=adapter.name, resource_id=resource.id, kind=resource.kind, generation=resource.generation
         ),
-        previous=resource.report_of(adapter.name),
+        previous=resource.newest_of(adapter.name),
         deadline=deadline,
         cancellation=Cancellation(),
     )

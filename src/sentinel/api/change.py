@@ -8,20 +8,17 @@ last child goes with it.
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from sentinel.api.kinds import Kinds
-from sentinel.core.fleet import documents, lifecycle
+from sentinel.core.fleet import documents, lifecycle, versions
 from sentinel.core.fleet.documents import GenerationRecord, KindRules, ResourceOperation
 from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
 from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.web.audit import Auditor
 from sentinel.web.routing import Caller
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class WrittenResource(msgspec.Struct, frozen=True):
@@ -29,6 +26,7 @@ class WrittenResource(msgspec.Struct, frozen=True):
 
     document: bytes
     version: int
+    """The version of the document; its ETag."""
 
 
 class ResourceChange:
@@ -57,7 +55,7 @@ class ResourceChange:
 
     def insert(self, state: ResourceState, *, plural: str, parent: str, root: str) -> WrittenResource:
         """Write a new resource."""
-        new = self._stored(state, plural=plural, parent=parent, root=root, version=self._next_version(0))
+        new = self._stored(state, plural=plural, parent=parent, root=root, version=self._version_after(0))
         self.transaction.insert(new)
         self._record_generation(state, ResourceOperation.CREATE)
         return WrittenResource(new.document, new.version)
@@ -81,12 +79,25 @@ class ResourceChange:
             plural=stored.plural,
             parent=stored.parent,
             root=stored.root,
-            version=self._next_version(stored.version),
+            version=self._version_after(stored.version),
         )
         if not is_reaggregated:
             new = msgspec.structs.replace(new, adapters=stored.adapters)
         self.transaction.update(new)
         return WrittenResource(new.document, new.version)
+
+    def update_work_in_progress(self, stored: StoredResource, state: ResourceState) -> None:
+        """Write statuses in which only the work in progress differs. The document and its version do not change.
+
+        No audit entry: the report was discarded.
+        """
+        self.transaction.update(
+            msgspec.structs.replace(
+                stored,
+                version=versions.after_work_in_progress(stored.version, now=self._now),
+                statuses=documents.encode_statuses(state.statuses),
+            )
+        )
 
     def update_or_remove(
         self, stored: StoredResource, before: ResourceState, after: ResourceState, *, children: int
@@ -110,7 +121,7 @@ class ResourceChange:
         if not before.document.is_deleting:
             return
         children = self.transaction.count_children(parent.id)
-        after = lifecycle.reaggregate(before, self.rules(parent.plural), children=children)
+        after = lifecycle.reaggregate(before, self.rules(parent.plural), children=children, at=self._now)
         self.update_or_remove(parent, before, after, children=children)
 
     def delete(self, stored: StoredResource, state: ResourceState) -> tuple[WrittenResource, bool]:
@@ -170,12 +181,8 @@ class ResourceChange:
         )
         self.audit(operation, state, detail=_generation(state))
 
-    def _next_version(self, version: int) -> int:
-        """Return a version above `version` that no other state ever had.
-
-        Taking the time keeps it unique across resources that use one id in turn, and across a restored backup.
-        """
-        return max(version + 1, (self._now - _EPOCH) // _MICROSECOND)
+    def _version_after(self, version: int) -> int:
+        return versions.after_change(version, now=self._now)
 
     def _stored(
         self, state: ResourceState, *, plural: str, parent: str, root: str, version: int

@@ -22,13 +22,14 @@ from sentinel.api.schemas import (
     KindList,
     ListParameters,
     PageParameters,
+    ResourceParameters,
     StatusList,
 )
 from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core import access
-from sentinel.core.fleet import reports
+from sentinel.core.fleet import reports, versions
 from sentinel.core.fleet.documents import KindRules, Report
-from sentinel.ports.fleet_store import ListPosition, ListQuery, OrderBy
+from sentinel.ports.fleet_store import ListPosition, ListQuery, OrderBy, StoredResource
 from sentinel.web import etag, idempotency, lists, problem
 from sentinel.web.routing import Request, Response
 
@@ -101,8 +102,7 @@ class KindHandlers:
         return _response(201, created.written, headers)
 
     async def get(self, request: Request) -> Response:
-        stored = await self._service.get(self._path(request))
-        return etag.conditional_response(request, stored.document, version=stored.version)
+        return _resource_response(request, await self._service.get(self._path(request)))
 
     async def patch(self, request: Request) -> Response:
         written = await self._service.patch(
@@ -182,8 +182,7 @@ class AllKindsHandlers:
         self._service = service
 
     async def get(self, request: Request) -> Response:
-        stored = await self._service.get(ResourcePath("", request.path["id"]))
-        return etag.conditional_response(request, stored.document, version=stored.version)
+        return _resource_response(request, await self._service.get(ResourcePath("", request.path["id"])))
 
     async def waiting(self, request: Request) -> Response:
         return Response(200, _encode(await self._service.waiting(ResourcePath("", request.path["id"]))))
@@ -194,6 +193,14 @@ class AllKindsHandlers:
 
 class _Located(msgspec.Struct):
     href: str
+
+
+def _resource_response(request: Request, stored: StoredResource) -> Response:
+    if not request.query(ResourceParameters).statuses:
+        return etag.conditional_response(request, stored.document, version=versions.of_document(stored.version))
+    # Both parts are stored encoded. The version of the row rises with every change of either.
+    body = stored.document[:-1] + b',"statuses":' + stored.statuses + b"}"
+    return etag.conditional_response(request, body, version=stored.version)
 
 
 def _response(status: int, written: WrittenResource, headers: Mapping[str, str] | None = None) -> Response:

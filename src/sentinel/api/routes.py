@@ -18,6 +18,8 @@ from sentinel.api.schemas import (
     ListParameters,
     PageParameters,
     ResourceList,
+    ResourceParameters,
+    ResourceWithStatuses,
     StatusList,
     WaitingList,
 )
@@ -39,7 +41,12 @@ _IF_NONE_MATCH = Parameter(
 )
 _ETAG = {"ETag": "The version of the resource."}
 _RESOURCE = (
-    ResponseSpec(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
+    ResponseSpec(
+        status=200,
+        description="The resource.",
+        type=ResourceWithStatuses,
+        headers={"ETag": "The version of the resource or, with `statuses`, of both; `If-Match` takes either."},
+    ),
     ResponseSpec(status=304, description="The client's version is current.", headers=_ETAG),
 )
 _WAITING = ResponseSpec(
@@ -113,6 +120,7 @@ def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter
             path=one,
             handler=handlers.get,
             summary=f"Get a {kind.kind}",
+            query=ResourceParameters,
             headers=(_IF_NONE_MATCH,),
             responses=_RESOURCE,
         ),
@@ -235,6 +243,7 @@ def _all_kinds_routes(handlers: AllKindsHandlers) -> list[Route]:
             handler=handlers.get,
             summary="Get a resource of any kind",
             path_parameters=(_ID,),
+            query=ResourceParameters,
             headers=(_IF_NONE_MATCH,),
             responses=_RESOURCE,
             problems=(404,),

@@ -45,6 +45,20 @@ class ListParameters(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
 
+class ResourceParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """The query of a single resource."""
+
+    statuses: Annotated[
+        bool, Meta(description="Whether to add `statuses`: the latest report of each adapter.")
+    ] = False
+
+
+class ResourceWithStatuses(ResourceDocument, frozen=True, kw_only=True):
+    """A resource and, if requested, the latest report of each adapter, sorted by adapter."""
+
+    statuses: Sequence[AdapterStatus] | UnsetType = UNSET
+
+
 class PageParameters(msgspec.Struct, frozen=True, kw_only=True):
     """The query of a list without a cursor."""
 

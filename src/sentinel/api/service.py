@@ -21,7 +21,7 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.request_bodies import ResourceDraft, ResourcePatch, apply_patch
 from sentinel.api.schemas import Waiting, WaitingList
 from sentinel.core.access import Identity, Role
-from sentinel.core.fleet import documents, lifecycle, reports
+from sentinel.core.fleet import documents, lifecycle, reports, versions
 from sentinel.core.fleet.documents import (
     AdapterStatus,
     DiscardedReport,
@@ -222,7 +222,7 @@ class FleetService:
                 now=now,
             )
             if patched is None:
-                return WrittenResource(stored.document, stored.version)
+                return _unchanged(stored)
             return change.update_generation(stored, patched, ResourceOperation.PATCH)
 
         return await self._store.transact(work)
@@ -236,7 +236,7 @@ class FleetService:
         def work(transaction: FleetTransaction) -> WrittenResource:
             stored, state = _lock(transaction, path, if_match)
             if state.document.is_deleting:
-                return WrittenResource(stored.document, stored.version)
+                return _unchanged(stored)
             # Its parent is not being deleted, or this resource would be too. So no parent waits for its removal.
             return self._change(transaction, caller, now).delete(stored, state)[0]
 
@@ -275,7 +275,10 @@ class FleetService:
     async def report(
         self, path: ResourcePath, report: Report, *, caller: Caller
     ) -> reports.Accepted | reports.Discarded:
-        """Store or discard an adapter's report. Raises `Invalid` if it is not acceptable."""
+        """Store or discard an adapter's report. Raises `Invalid` if it is not acceptable.
+
+        Of a discarded `Unknown`, the work in progress is stored.
+        """
         now = self._clock.now()
 
         def work(transaction: FleetTransaction) -> reports.Accepted | reports.Discarded:
@@ -288,6 +291,9 @@ class FleetService:
                 case reports.Discarded():
                     discarded = _discarded_report(report, admission.reason, now)
                     transaction.record_discarded(stored.id, discarded, limit=MAX_DISCARDED_REPORTS)
+                    if admission.status is not None and admission.status != previous:
+                        after = lifecycle.with_work_in_progress(state, admission.status)
+                        self._change(transaction, caller, now).update_work_in_progress(stored, after)
                 case reports.Accepted():
                     if previous is None:
                         self._check_adapter_limit(stored, state, report.adapter)
@@ -318,7 +324,7 @@ class FleetService:
             change = self._change(transaction, _SERVER, now)
             before = state_of(stored)
             children = transaction.count_children(stored.id)
-            after = lifecycle.reaggregate(before, change.rules(stored.plural), children=children)
+            after = lifecycle.reaggregate(before, change.rules(stored.plural), children=children, at=now)
             if after == before:
                 change.update(stored, after)  # stores the new aggregation key
             change.update_or_remove(stored, before, after, children=children)
@@ -339,7 +345,7 @@ class FleetService:
             after = step(before)
             change.audit(operation, after)
             if after == before:
-                return WrittenResource(stored.document, stored.version)
+                return _unchanged(stored)
             return change.update(stored, after, is_reaggregated=False)
 
         return await self._store.transact(work)
@@ -374,7 +380,9 @@ def _lock(
     transaction: FleetTransaction, path: ResourcePath, if_match: etag.Precondition | None = None
 ) -> tuple[StoredResource, ResourceState]:
     stored = _require_match(transaction.lock(path.id), path)
-    etag.require_match(if_match, version=stored.version, name=_display_name(stored))
+    if if_match is not None and not if_match.matches(etag.strong(stored.version)):
+        # An ETag that was read with statuses is good, too. It is the version of the row.
+        etag.require_match(if_match, version=versions.of_document(stored.version), name=_display_name(stored))
     return stored, state_of(stored)
 
 
@@ -426,6 +434,10 @@ def _store_status(
     after = lifecycle.with_status(before, change.rules(stored.plural), status, children=children)
     change.audit(ResourceOperation.REPORT, after, detail=status.adapter)
     change.update_or_remove(stored, before, after, children=children)
+
+
+def _unchanged(stored: StoredResource) -> WrittenResource:
+    return WrittenResource(stored.document, versions.of_document(stored.version))
 
 
 def _display_name(stored: StoredResource) -> str:

@@ -37,7 +37,7 @@ class StoredResource(msgspec.Struct, frozen=True, kw_only=True):
     created_time: datetime
     updated_time: datetime
     version: int
-    """Increases with every write; the ETag."""
+    """Increases with every write, by the rules of `core.fleet.versions`."""
     is_ready: bool
     waiting: Mapping[str, datetime]
     """The required adapters that it waits for to become ready, each with the time since when."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import UTC
 from typing import TypeAlias
 
 import msgspec
 
 from sentinel.core.adapter.event_target import ResourceRef
-from sentinel.core.adapter.resource import KnownReport, Owner, Resource
+from sentinel.core.adapter.resource import Owner, Resource, known_report
 from sentinel.core.fleet import reports
-from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
+from sentinel.core.fleet.documents import AdapterStatus, Report
 from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.core.json import Json
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
@@ -115,7 +114,7 @@ class FakeAdapterApi:
         resource = self._resources.get(ref.id)
         if resource is None:
             return None
-        known = tuple(_known(status) for status in self._statuses.get(ref.id, {}).values())
+        known = tuple(known_report(status) for status in self._statuses.get(ref.id, {}).values())
         return msgspec.structs.replace(resource, reports=known)
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
@@ -145,6 +144,8 @@ class FakeAdapterApi:
                 raise ApiUnavailable(f"{text}; is this machine's clock right?", needs_operator=True)
             return ReportResult(ReportOutcome.REFUSED, text)
         if isinstance(verdict, reports.Discarded):
+            if verdict.status is not None:
+                statuses[report.adapter] = verdict.status
             return ReportResult(ReportOutcome.DISCARDED, verdict.reason)
         statuses[report.adapter] = verdict.status
         return ReportResult(ReportOutcome.STORED)
@@ -154,13 +155,3 @@ class FakeAdapterApi:
         error = self._failure(operation, resource_id)
         if error is not None:
             raise error
-
-
-def _known(status: AdapterStatus) -> KnownReport:
-    return KnownReport(
-        status.adapter,
-        status.observed_generation,
-        tuple(ReportedCondition(each.type, each.status, each.reason, each.message) for each in status.conditions),
-        status.last_report_time.astimezone(UTC),
-        status.data,
-    )

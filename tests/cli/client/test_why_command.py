@@ -27,6 +27,25 @@ async def test_each_unfinished_adapter_is_listed_with_its_message(fleet: ServedF
     assert body["next_pulse"]
 
 
+async def test_work_in_progress_replaces_the_precondition_that_was_met(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    created = fleet.clock.now().isoformat().replace("+00:00", "Z")
+    await fleet.reports("clusters/c1", "dns", available="False")
+    await fleet.later(5)
+    await fleet.reports("clusters/c1", "validation")
+    body = fleet.report("dns", available="Unknown")
+    body["conditions"][1] |= {"reason": "InProgress", "message": "zone is being created"}
+    assert (await fleet.call("PUT", "clusters/c1/statuses", body)).status == 204
+
+    _, text, _ = await fleet.run(why, "c1")
+    _, out, _ = await fleet.run(why, "c1", "--output", "json")
+
+    assert ": InProgress – zone is being created" in text
+    assert decoded(out)["waiting_for"] == [
+        {"adapter": "dns", "reason": "InProgress", "message": "zone is being created", "since": created}
+    ]
+
+
 async def test_adapters_that_never_reported_are_listed(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
 

@@ -6,17 +6,25 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
 import pytest
+from msgspec import UNSET, UnsetType
 
 from sentinel.core.adapter.resource import (
     KnownReport,
     Owner,
     Resource,
     ResourceCondition,
+    known_report,
     read_document,
     read_statuses,
     with_reports,
 )
-from sentinel.core.fleet.documents import ConditionStatus, ReportedCondition
+from sentinel.core.fleet.documents import (
+    AdapterCondition,
+    AdapterStatus,
+    ConditionStatus,
+    ReportedCondition,
+    WorkInProgress,
+)
 from sentinel.core.json import Malformed
 
 AVAILABLE = ReportedCondition("Available", ConditionStatus.TRUE)
@@ -45,7 +53,7 @@ def resource(*reports: KnownReport, generation: int = 2) -> Resource:
 
 
 def test_a_document_is_read_whole() -> None:
-    read = read_document(msgspec.json.encode(FULL))
+    read = read_document(msgspec.json.encode(FULL)).resource
 
     assert read == Resource(
         id="n1",
@@ -68,7 +76,7 @@ def test_a_document_is_read_whole() -> None:
 def test_a_document_needs_only_id_kind_and_generation(status: object) -> None:
     body = msgspec.json.encode({"id": "c1", "kind": "Cluster", "generation": 1, "labels": None, "status": status})
 
-    read = read_document(body, href="/api/hyperfleet/v1/clusters/c1")
+    read = read_document(body, href="/api/hyperfleet/v1/clusters/c1").resource
 
     assert read == Resource(id="c1", kind="Cluster", generation=1, href="/api/hyperfleet/v1/clusters/c1")
     assert not read.is_deleting
@@ -132,7 +140,7 @@ def test_a_report_without_data_has_none() -> None:
 
 
 def test_aggregated_conditions_are_found_by_their_type() -> None:
-    read = read_document(msgspec.json.encode(FULL))
+    read = read_document(msgspec.json.encode(FULL)).resource
 
     assert read.condition("Ready") == ResourceCondition("Ready", ConditionStatus.FALSE, 0, "Waiting")
     assert read.condition("Available") is None
@@ -142,6 +150,16 @@ def test_reports_are_added_to_what_was_read() -> None:
     known = KnownReport("dns", 1, (AVAILABLE,))
 
     assert with_reports(resource(), [known]).reports == (known,)
+
+
+@pytest.mark.parametrize("statuses", [None, [], [{"adapter": "dns", "observed_generation": 1, "conditions": []}]])
+def test_a_document_may_include_the_reports(statuses: list[object] | None) -> None:
+    body = FULL if statuses is None else {**FULL, "statuses": statuses}
+
+    read = read_document(msgspec.json.encode(body))
+
+    assert read.has_reports is (statuses is not None)
+    assert read.resource.reports == ((KnownReport("dns", 1, ()),) if statuses else ())
 
 
 REPORTED = datetime(2025, 10, 17, 10, tzinfo=UTC)
@@ -197,3 +215,56 @@ def test_a_report_answers_earlier_requests() -> None:
 
 def test_a_report_without_a_condition_has_no_reason_for_it() -> None:
     assert KnownReport("dns", 1, ()).reason_of("Available") == ""
+
+
+# Work in progress
+
+WORK = WorkInProgress(2, REPORTED, "InProgress", "a job runs", msgspec.Raw(b'{"job":7}'))
+
+
+def working(work: WorkInProgress | None = WORK, *, reported_at: datetime = REPORTED - MINUTE) -> Resource:
+    return resource(KnownReport("dns", 2, (AVAILABLE,), reported_at, msgspec.Raw(b'{"job":6}'), work))
+
+
+def test_the_newest_of_an_adapter_is_its_work_in_progress() -> None:
+    newest = working().newest_of("dns")
+
+    assert newest is not None
+    assert (newest.observed_generation, newest.last_report_time) == (2, REPORTED)
+    assert newest.conditions == (
+        ReportedCondition("Available", ConditionStatus.UNKNOWN, "InProgress", "a job runs"),
+    )
+    assert newest.read_data() == {"job": 7}
+
+
+def test_without_work_in_progress_the_newest_is_the_report() -> None:
+    known = working(None)
+
+    assert known.newest_of("dns") == known.report_of("dns")
+    assert known.newest_of("billing") is None
+
+
+def test_work_in_progress_does_not_end_availability() -> None:
+    assert working().is_available("dns")
+
+
+def test_work_in_progress_is_a_fresh_report_unless_it_was_interrupted() -> None:
+    old = REPORTED - 60 * MINUTE
+    interrupted = msgspec.structs.replace(WORK, reason="Interrupted")
+
+    assert is_fresh(working(reported_at=old))
+    assert not is_fresh(working(None, reported_at=old))
+    assert not is_fresh(working(interrupted))
+    assert not is_fresh(working(msgspec.structs.replace(WORK, observed_generation=1)))
+
+
+@pytest.mark.parametrize("work", [UNSET, WORK])
+def test_a_stored_status_becomes_the_report_that_a_task_gets(work: WorkInProgress | UnsetType) -> None:
+    condition = AdapterCondition("Available", ConditionStatus.TRUE, "Done", "all there", REPORTED, REPORTED)
+    data = msgspec.Raw(b"{}")
+    status = AdapterStatus("dns", 2, REPORTED, REPORTED, (condition,), data=data, in_progress=work)
+
+    known = known_report(status)
+
+    reported = ReportedCondition("Available", ConditionStatus.TRUE, "Done", "all there")
+    assert known == KnownReport("dns", 2, (reported,), REPORTED, data, work or None)

@@ -68,7 +68,7 @@ def test_a_status_ahead_of_the_resource_does_not_count() -> None:
     before = cluster.status
     cluster.statuses["dns"] = reports.apply(report_of(generation=2), None)
 
-    assert cluster.refresh() == before
+    assert cluster.refresh(at=minute(1)) == before
 
 
 def test_a_status_without_available_does_not_count() -> None:
@@ -76,14 +76,14 @@ def test_a_status_without_available_does_not_count() -> None:
     before = cluster.status
     cluster.statuses["dns"] = reports.apply(msgspec.structs.replace(report_of(), conditions=()), None)
 
-    assert cluster.refresh() == before
+    assert cluster.refresh(at=minute(1)) == before
 
 
 def test_the_flat_times_are_those_of_ready(ready_cluster: OneResource) -> None:
     ready_cluster.report("dns", TRUE, at=3)
 
     assert ready_cluster.status.last_updated_time == ready_cluster.ready.last_updated_time == minute(2)
-    assert ready_cluster.status.last_transition_time == ready_cluster.ready.last_transition_time == minute(1)
+    assert ready_cluster.status.last_transition_time == ready_cluster.ready.last_transition_time == minute(2)
     assert ready_cluster.status.phase is Phase.READY
 
 
@@ -127,14 +127,15 @@ def test_ready_is_always_at_the_resources_generation() -> None:
     assert (cluster.ready.status, cluster.ready.observed_generation) == (FALSE, 2)
 
 
-def test_ready_becomes_true_as_of_the_oldest_report_that_makes_it_so() -> None:
+@pytest.mark.parametrize(("first", "last"), [(1, 2), (2, 1)])
+def test_ready_becomes_true_at_the_time_of_the_last_missing_report(first: int, last: int) -> None:
     cluster = OneResource("dns", "validation")
 
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
+    cluster.report("dns", TRUE, at=first)
+    cluster.report("validation", TRUE, at=last)
 
     assert cluster.ready.is_true
-    assert cluster.ready.last_transition_time == minute(1)
+    assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(1), minute(last))
     assert cluster.ready.created_time == minute(0)
 
 
@@ -147,11 +148,39 @@ def test_ready_keeps_its_transition_time_with_more_reports() -> None:
     assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(3), minute(1))
 
 
-def test_ready_ends_with_a_report_as_of_the_oldest(ready_cluster: OneResource) -> None:
-    ready_cluster.report("dns", FALSE, at=3)
+def test_ready_ends_at_the_time_of_the_failing_report(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", FALSE, at=30)
 
     assert ready_cluster.ready.status is FALSE
-    assert ready_cluster.ready.last_updated_time == ready_cluster.ready.last_transition_time == minute(2)
+    assert (ready_cluster.ready.last_updated_time, ready_cluster.ready.last_transition_time) == (
+        minute(2),
+        minute(30),
+    )
+    assert ready_cluster.status.last_transition_time == minute(30)
+    assert ready_cluster.waiting == {"dns": minute(30)}
+
+
+def test_a_report_by_a_slow_clock_moves_no_transition_time_back() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=8)
+
+    cluster.report("dns", FALSE, at=5)
+
+    assert (cluster.ready.status, cluster.ready.last_transition_time) == (FALSE, minute(8))
+    assert (cluster.available.status, cluster.available.last_transition_time) == (FALSE, minute(8))
+    assert cluster.available.last_updated_time == minute(5)
+
+
+def test_a_newly_required_adapter_turns_both_conditions_when_it_is_required() -> None:
+    cluster = OneResource("dns")
+    cluster.report("dns", TRUE, at=1)
+
+    cluster.require("dns", "validation", at=9)
+
+    for condition in cluster.status.conditions[:2]:
+        assert (condition.status, condition.last_transition_time) == (FALSE, minute(9))
+    assert cluster.waiting == {"validation": minute(9)}
 
 
 def test_ready_ends_with_a_new_spec_at_the_time_of_the_change() -> None:
@@ -165,26 +194,6 @@ def test_ready_ends_with_a_new_spec_at_the_time_of_the_change() -> None:
     assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(7), minute(5))
 
 
-def test_ready_ends_with_a_new_spec_even_if_a_report_is_there(ready_cluster: OneResource) -> None:
-    ready_cluster.generation, ready_cluster.updated_time = 2, minute(5)
-
-    ready_cluster.report("dns", TRUE, at=7)
-
-    assert (ready_cluster.ready.last_updated_time, ready_cluster.ready.last_transition_time) == (
-        minute(7),
-        minute(5),
-    )
-
-
-def test_ready_begins_with_the_reports_on_a_new_spec() -> None:
-    cluster = OneResource("dns")
-    cluster.generation, cluster.updated_time = 2, minute(5)
-
-    cluster.report("dns", TRUE, at=7)
-
-    assert cluster.ready.last_transition_time == minute(7)
-
-
 def test_the_first_aggregation_uses_the_times_of_the_reports() -> None:
     inputs = aggregate.AggregationInput(
         generation=1,
@@ -193,7 +202,7 @@ def test_the_first_aggregation_uses_the_times_of_the_reports() -> None:
         statuses=[reports.apply(report_of(available=FALSE, at=1), None)],
     )
 
-    status = aggregate.aggregate(inputs, previous=None)
+    status = aggregate.aggregate(inputs, previous=None, at=minute(1))
 
     for condition in status.conditions[:2]:
         assert condition.created_time == minute(0)
@@ -203,20 +212,22 @@ def test_the_first_aggregation_uses_the_times_of_the_reports() -> None:
 # Available
 
 
-def test_available_becomes_true_as_of_the_oldest_report() -> None:
+@pytest.mark.parametrize(("first", "last"), [(1, 2), (2, 1)])
+def test_available_becomes_true_at_the_time_of_the_last_missing_report(first: int, last: int) -> None:
     cluster = OneResource("dns", "validation")
 
-    cluster.report("dns", TRUE, at=2)
-    cluster.report("validation", TRUE, at=1)
+    cluster.report("dns", TRUE, at=first)
+    cluster.report("validation", TRUE, at=last)
 
-    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(1)
+    assert cluster.available.last_updated_time == minute(1)
+    assert cluster.available.last_transition_time == minute(last)
 
 
 def test_available_follows_its_oldest_report(ready_cluster: OneResource) -> None:
     ready_cluster.report("dns", TRUE, at=30)
 
     assert ready_cluster.available.last_updated_time == minute(2)
-    assert ready_cluster.available.last_transition_time == minute(1)
+    assert ready_cluster.available.last_transition_time == minute(2)
 
 
 def test_available_keeps_its_times_while_it_stays_true(ready_cluster: OneResource) -> None:
@@ -225,7 +236,8 @@ def test_available_keeps_its_times_while_it_stays_true(ready_cluster: OneResourc
     ready_cluster.report("dns", TRUE, at=4)
 
     assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (TRUE, 1)
-    assert ready_cluster.available.last_updated_time == ready_cluster.available.last_transition_time == minute(1)
+    assert ready_cluster.available.last_updated_time == minute(1)
+    assert ready_cluster.available.last_transition_time == minute(2)
     assert (
         ready_cluster.available.message
         == "Last known to be available at generation 1. Now reporting another: [dns]"
@@ -254,7 +266,7 @@ def test_available_keeps_the_time_of_its_end_with_that_report(ready_cluster: One
     ready_cluster.report("dns", FALSE, at=4, generation=1)
     ended = ready_cluster.available
 
-    ready_cluster.refresh()
+    ready_cluster.refresh(at=minute(10))
     again = ready_cluster.available
     ready_cluster.report("dns", FALSE, at=9)
 
@@ -486,7 +498,7 @@ def test_a_resource_waits_for_its_last_child() -> None:
     is_finalized = aggregate.is_finalized(cluster.situation)
 
     cluster.children = 0
-    cluster.refresh()
+    cluster.refresh(at=minute(3))
 
     assert (waiting.status, waiting.reason) == (FALSE, "ReconciledWaitingForChildren")
     assert waiting.message == "Children not deleted yet: 2"
@@ -577,9 +589,9 @@ def test_a_newly_required_adapter_is_waited_for_from_now() -> None:
     for at in (1, 600):
         cluster.report("dns", TRUE, at=at)
 
-    cluster.require("dns", "validation")
+    cluster.require("dns", "validation", at=700)
 
-    assert cluster.waiting == {"validation": minute(600)}
+    assert cluster.waiting == {"validation": minute(700)}
 
 
 def test_a_deletion_restarts_the_wait_for_every_adapter() -> None:

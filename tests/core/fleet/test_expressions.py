@@ -319,7 +319,7 @@ def test_aggregating_again_by_expression_changes_nothing(available: Expression, 
         step(resource)
         status, waiting = resource.status, resource.waiting
 
-        resource.refresh()
+        resource.refresh(at=minute(20))
 
         assert (resource.status, resource.waiting) == (status, waiting)
         assert not (resource.ready.is_true and resource.waiting)

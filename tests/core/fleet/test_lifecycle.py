@@ -17,6 +17,7 @@ from sentinel.core.fleet.documents import (
     Phase,
     Report,
     ReportedCondition,
+    WorkInProgress,
     decode_document,
     decode_statuses,
     encode_document,
@@ -186,10 +187,34 @@ def test_a_second_report_replaces_the_first() -> None:
 def test_resources_wait_for_a_newly_required_adapter() -> None:
     stricter = AggregationRules(KindRules("clusters", "Cluster", "", ("dns", "validation", "provision")))
 
-    refreshed = lifecycle.reaggregate(ready(), stricter, children=0)
+    refreshed = lifecycle.reaggregate(ready(), stricter, children=0, at=after(9))
 
     assert refreshed.document.status.phase is Phase.NOT_READY
-    assert set(refreshed.waiting) == {"provision"}
+    assert refreshed.document.status.last_transition_time == after(9)
+    assert refreshed.waiting == {"provision": after(9)}
+
+
+def test_work_in_progress_changes_no_condition() -> None:
+    state = ready()
+    work = WorkInProgress(1, after(5), "InProgress", "one job runs", msgspec.Raw(b'{"job":1}'))
+    changed = msgspec.structs.replace(state.statuses[0], in_progress=work)
+
+    after_work = lifecycle.with_work_in_progress(state, changed)
+    aggregated = lifecycle.reaggregate(after_work, RULES, children=0, at=after(9))
+
+    assert after_work.statuses == (changed, state.statuses[1])
+    assert (after_work.document, after_work.waiting) == (state.document, state.waiting)
+    assert aggregated == after_work
+
+
+def test_statuses_are_stored_with_and_without_work_in_progress() -> None:
+    without = ready().statuses
+    work = WorkInProgress(1, after(5), "InProgress", "", msgspec.Raw(b'{"job":1}'))
+    with_work = (msgspec.structs.replace(without[0], in_progress=work), without[1])
+
+    assert b"in_progress" not in encode_statuses(without)
+    assert decode_statuses(encode_statuses(without)) == without
+    assert decode_statuses(encode_statuses(with_work)) == with_work
 
 
 def test_public_names_are_written_if_configured() -> None:

@@ -19,6 +19,7 @@ from sentinel.core.fleet.documents import (
     DiscardReason,
     Report,
     ReportedCondition,
+    WorkInProgress,
 )
 from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, minute, report_of
 
@@ -280,7 +281,8 @@ def test_a_later_unknown_is_always_discarded(known: ConditionStatus, generation:
         stored=stored(known, generation=1),
     )
 
-    assert result == reports.Discarded(DiscardReason.UNKNOWN)
+    assert isinstance(result, reports.Discarded)
+    assert result.reason is DiscardReason.UNKNOWN
 
 
 @pytest.mark.parametrize("answer", [TRUE, FALSE])
@@ -301,6 +303,79 @@ def test_other_conditions_may_be_unknown() -> None:
     result = admit(msgspec.structs.replace(report, conditions=unsure), stored=stored())
 
     assert isinstance(result, reports.Accepted)
+
+
+# Work in progress
+
+
+def working(known: AdapterStatus, *, at: int, generation: int = 1, job: int = 1) -> AdapterStatus:
+    """The status after an `Unknown`, which is discarded."""
+    report = report_of(available=UNKNOWN, at=at, generation=generation, reason="Creating", message=f"job {job}")
+    report = msgspec.structs.replace(report, data=msgspec.Raw(b'{"job":%d}' % job))
+    result = admit(report, generation=2, stored=known)
+    assert isinstance(result, reports.Discarded)
+    assert result.reason is DiscardReason.UNKNOWN
+    assert result.status is not None
+    return result.status
+
+
+@pytest.mark.parametrize("known", [TRUE, FALSE, UNKNOWN])
+def test_a_discarded_unknown_is_kept_beside_the_report(known: ConditionStatus) -> None:
+    before = stored(known, at=50)
+
+    after = working(before, at=55, generation=2)
+
+    work = WorkInProgress(2, minute(55), "Creating", "job 1", msgspec.Raw(b'{"job":1}'))
+    assert after == msgspec.structs.replace(before, in_progress=work)
+
+
+def test_only_the_latest_work_in_progress_is_kept() -> None:
+    after = working(working(stored(at=50), at=55, job=1), at=55, job=2)
+
+    assert isinstance(after.in_progress, WorkInProgress)
+    assert (after.in_progress.report_time, after.in_progress.message) == (minute(55), "job 2")
+
+
+@pytest.mark.parametrize("answer", [TRUE, FALSE])
+def test_a_newer_result_ends_the_work_in_progress(answer: ConditionStatus) -> None:
+    known = working(stored(FALSE, at=50), at=55)
+
+    result = admit(report_of(available=answer, at=55), stored=known)
+
+    assert isinstance(result, reports.Accepted)
+    assert result.status.in_progress is msgspec.UNSET
+    assert result.status.last_report_time == minute(55)
+
+
+@pytest.mark.parametrize("available", [TRUE, FALSE, UNKNOWN])
+def test_a_report_older_than_the_work_in_progress_is_discarded(available: ConditionStatus) -> None:
+    known = working(stored(at=50), at=55, generation=2)
+
+    stale_time = admit(report_of(available=available, at=54, generation=2), generation=2, stored=known)
+    stale_generation = admit(report_of(available=available, at=59, generation=1), generation=2, stored=known)
+
+    assert stale_time == reports.Discarded(DiscardReason.STALE_TIME)
+    assert stale_generation == reports.Discarded(DiscardReason.STALE_GENERATION)
+
+
+def test_a_newer_generation_ends_work_in_progress_despite_its_time() -> None:
+    known = working(stored(at=50), at=55, generation=1)
+
+    result = admit(report_of(at=51, generation=2), generation=2, stored=known)
+
+    assert isinstance(result, reports.Accepted)
+    assert result.status.in_progress is msgspec.UNSET
+
+
+def test_an_unknown_that_is_sent_again_changes_nothing() -> None:
+    first = admit(report_of(available=UNKNOWN, at=50))
+    assert isinstance(first, reports.Accepted)
+    known = working(first.status, at=55)
+
+    first_again = admit(report_of(available=UNKNOWN, at=50), stored=first.status)
+
+    assert first_again == reports.Discarded(DiscardReason.UNKNOWN, first.status)
+    assert working(known, at=55) == known
 
 
 # Stored status
@@ -407,4 +482,24 @@ def test_resending_the_last_accepted_report_changes_nothing(history: list[Report
         if isinstance(result, reports.Accepted):
             known = result.status
             again = admit(report, generation=3, stored=known)
-            assert again in (result, reports.Discarded(DiscardReason.UNKNOWN))
+            assert again in (result, reports.Discarded(DiscardReason.UNKNOWN, known))
+
+
+@given(histories)
+def test_work_in_progress_is_the_latest_unknown_after_the_report(history: list[Report]) -> None:
+    known: AdapterStatus | None = None
+    latest: Report | None = None
+    for report in history:
+        result = admit(report, generation=3, stored=known)
+        if isinstance(result, reports.Accepted):
+            known, latest = result.status, None
+        elif isinstance(result, reports.Discarded) and result.status is not None:
+            assert known is not None
+            assert msgspec.structs.replace(result.status, in_progress=known.in_progress) == known
+            if result.status != known:
+                known, latest = result.status, report
+        if known is not None:
+            work = known.in_progress
+            found = (work.observed_generation, work.report_time) if isinstance(work, WorkInProgress) else None
+            assert found == (None if latest is None else (latest.observed_generation, latest.observed_time))
+            assert known.newest >= (known.observed_generation, minute(0))

@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from sentinel.core.fleet import lifecycle, why
-from sentinel.core.fleet.documents import AdapterCondition, AdapterStatus, ConditionStatus, KindRules
+from sentinel.core.fleet.documents import (
+    AdapterCondition,
+    AdapterStatus,
+    ConditionStatus,
+    KindRules,
+    WorkInProgress,
+)
 from sentinel.core.fleet.expressions import ConditionExpressions
 from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
 from sentinel.core.fleet.why import Wait, Why
@@ -128,6 +134,56 @@ def test_work_in_progress_is_quoted_too() -> None:
     assert (wait.adapter, wait.message) == ("dns", "still at it")
 
 
+def working(adapter: str, *, on: AdapterStatus, at: float, generation: int = 1) -> AdapterStatus:
+    work = WorkInProgress(generation, after(at), "InProgress", "zone is being created")
+    assert on.adapter == adapter
+    return msgspec.structs.replace(on, in_progress=work)
+
+
+def test_work_in_progress_replaces_an_old_precondition() -> None:
+    waited = status("dns", ConditionStatus.FALSE, at=1, reason="PreconditionsNotMet", message="Waiting")
+    state = with_statuses(created(), waited, status("validation", at=2))
+    state = lifecycle.with_work_in_progress(state, working("dns", on=waited, at=3))
+
+    found = explained(state, at=9)
+
+    assert found.waiting_for == (Wait("dns", "InProgress", "zone is being created", T0),)
+    assert sentences(found, at=9)[1] == "waiting for dns for 9s: InProgress – zone is being created"
+
+
+def test_work_in_progress_on_an_older_generation_is_outdated() -> None:
+    waited = status("dns", ConditionStatus.FALSE, at=1)
+    state = lifecycle.with_work_in_progress(
+        with_statuses(created(), waited, status("validation", at=2)), working("dns", on=waited, at=3)
+    )
+    changed = lifecycle.change(state, RULES, labels={}, spec=msgspec.Raw(b'{"a":1}'), actor="me", now=after(10))
+    assert changed is not None
+
+    found = explained(changed, at=12)
+
+    assert [wait.reason for wait in found.waiting_for] == [why.OUTDATED_REPORT] * 2
+
+
+def test_work_in_progress_of_a_finalizer_is_quoted() -> None:
+    done = status("dns", at=1)
+    ready = with_statuses(created(), done, status("validation", at=1))
+    state = lifecycle.delete(ready, RULES, children=0, actor="me", now=after(10))
+    state = lifecycle.with_work_in_progress(state, working("dns", on=done, at=11, generation=2))
+
+    wait, _ = explained(state, at=12).waiting_for
+
+    assert wait == Wait("dns", "InProgress", "zone is being created", after(10))
+
+
+def test_a_failure_a_second_old_is_not_ready_for_a_second() -> None:
+    ready = with_statuses(created(), status("validation", at=1), status("dns", at=2))
+    state = with_statuses(ready, status("validation", at=900), status("dns", ConditionStatus.FALSE, at=901))
+
+    found = explained(state, at=902)
+
+    assert sentences(found, at=902)[:2] == ["Cluster one: not ready for 1s", "waiting for dns for 1s"]
+
+
 def test_a_report_on_an_older_generation_differs_from_none() -> None:
     ready = with_statuses(created(), status("validation", at=1), status("dns", at=1))
     changed = lifecycle.change(ready, RULES, labels={}, spec=msgspec.Raw(b'{"a":1}'), actor="me", now=after(10))
@@ -147,7 +203,7 @@ def test_a_ready_resource_shows_since_when_and_its_next_check() -> None:
 
     assert (found.is_ready, found.waiting_for) == (True, ())
     assert sentences(found, at=62) == [
-        "Cluster one: ready for 61s, at generation 1",
+        "Cluster one: ready for 60s, at generation 1",
         "next check in 1739s (max age 1800s)",
     ]
 

@@ -76,7 +76,55 @@ async def test_the_path_of_the_event_saves_a_request() -> None:
         found = await api.get(ResourceRef("c1", f"{ROOT}/clusters/c1"))
 
         assert found is not None
-        assert server.paths == [f"GET {ROOT}/clusters/c1", f"GET {ROOT}/clusters/c1/statuses?page=1&size=100"]
+        assert server.paths == [
+            f"GET {ROOT}/clusters/c1?statuses=true",
+            f"GET {ROOT}/clusters/c1/statuses?page=1&size=100",
+        ]
+
+
+@pytest.mark.parametrize("href", ["", f"{ROOT}/clusters/c1"])
+async def test_a_server_that_includes_the_reports_is_read_once(href: str) -> None:
+    report = {"adapter": "dns", "observed_generation": 1, "conditions": []}
+    included = document({**CLUSTER, "statuses": [report]})
+    async with connected(routes({"clusters/c1": included, "resources/c1": included})) as (api, server):
+        found = await api.get(ResourceRef("c1", href))
+
+        assert found is not None
+        assert [each.adapter for each in found.reports] == ["dns"]
+        assert len(server.paths) == 1
+
+
+async def test_a_resource_without_reports_is_read_once_too() -> None:
+    async with connected(routes({"resources/c1": document({**CLUSTER, "statuses": []})})) as (api, server):
+        found = await api.get(ResourceRef("c1"))
+
+        assert found is not None
+        assert server.paths == [f"GET {ROOT}/resources/c1?statuses=true"]
+
+
+async def test_a_server_that_rejects_the_parameter_gets_it_once() -> None:
+    def script(request: ReceivedRequest) -> ScriptedResponse:
+        if request.path.endswith("?statuses=true"):
+            return problem(400, detail="statuses: unknown parameter")
+        return document(NOTHING if "statuses" in request.path else CLUSTER)
+
+    async with connected(script) as (api, server):
+        for _ in range(2):
+            assert await api.get(ResourceRef("c1")) is not None
+
+        assert [path for path in server.paths if "=true" in path] == [f"GET {ROOT}/resources/c1?statuses=true"]
+        assert len(server.paths) == 5
+
+
+async def test_a_rejected_resource_does_not_end_reading_with_reports() -> None:
+    rejected = problem(400, detail="id: expected a UUID")
+    async with connected(routes({"resources/c1": rejected, "resources/c2": document(CLUSTER)})) as (api, server):
+        with pytest.raises(ApiUnavailable, match="expected a UUID"):
+            await api.get(ResourceRef("c1"))
+        with pytest.raises(ApiUnavailable):
+            await api.get(ResourceRef("c2"))
+
+        assert f"GET {ROOT}/resources/c2?statuses=true" in server.paths
 
 
 async def test_a_resource_of_any_kind_is_found_by_its_id() -> None:
@@ -95,7 +143,7 @@ async def test_a_server_without_lookup_by_id_is_asked_by_kind_from_then_on() -> 
         for _ in range(2):
             assert await api.get(ResourceRef("c1", kind="cluster")) is not None
 
-        lookups = [path for path in server.paths if "statuses" not in path]
+        lookups = [path.removesuffix("?statuses=true") for path in server.paths if "/statuses" not in path]
         assert lookups == [f"GET {ROOT}/resources/c1", f"GET {ROOT}/clusters/c1", f"GET {ROOT}/clusters/c1"]
 
 
@@ -123,7 +171,7 @@ async def test_a_kind_that_is_not_a_safe_segment_is_never_requested(kind: str) -
         with pytest.raises(ApiUnavailable):
             await api.get(ResourceRef("c1", kind=kind))
 
-        assert server.paths == [f"GET {ROOT}/resources/c1"]
+        assert server.paths == [f"GET {ROOT}/resources/c1?statuses=true"]
 
 
 @pytest.mark.parametrize(("kind", "plural"), [("Policy", "policies"), ("Gateway", "gateways"), ("Box", "boxes")])
@@ -166,7 +214,7 @@ async def test_a_resource_removed_between_the_requests_is_gone() -> None:
 
 async def test_reports_are_read_page_by_page() -> None:
     def script(request: ReceivedRequest) -> ScriptedResponse:
-        if "statuses" not in request.path:
+        if "/statuses" not in request.path:
             return document(CLUSTER)
         number = int(request.path.partition("page=")[2].partition("&")[0])
         report = {"adapter": f"a{number}", "observed_generation": 1, "conditions": []}

@@ -37,6 +37,8 @@ class SentRequests:
         self.versions: dict[int, int] = {}
         """The version that each effective patch returned, by generation."""
         self.reports: dict[str, list[tuple[int, datetime]]] = {}
+        self.works: dict[str, tuple[int, datetime]] = {}
+        """The latest work in progress of each adapter that reports it."""
         self.stored = 0
         self.discarded = 0
         self._ticks = itertools.count()
@@ -86,13 +88,40 @@ async def reporter(fleet: FleetHttp, sent: SentRequests, adapter: str, *, rounds
             sent.discarded += 1
 
 
+async def worker(fleet: FleetHttp, sent: SentRequests, adapter: str, *, rounds: int) -> None:
+    """Report a failure and then work in progress. No other client may report as this adapter."""
+    for number in range(rounds):
+        generation, at = sent.generation, sent.next_time()
+        available = "Unknown" if number else "False"
+
+        reply = await fleet.call(
+            "PUT", f"{sent.path}/statuses", report(adapter, generation=generation, at=at, available=available)
+        )
+
+        if number:
+            assert (reply.status, reply.headers["Discard-Reason"]) == (204, "unknown"), reply
+            sent.works[adapter] = generation, at
+            sent.discarded += 1
+        else:
+            assert reply.status == 201, reply
+            sent.reports[adapter] = [(generation, at)]
+            sent.stored += 1
+
+
 def clients(fleet: FleetHttp, sent: SentRequests, *, count: int, rounds: int) -> list[Coroutine[Any, Any, None]]:
-    """Return clients of one resource. Half of them patch, half of them report."""
+    """Return clients of one resource. Half of them patch, half of them report.
+
+    With several rounds, one more reports work in progress. It must survive the reports of the others, most of
+    which are written without a lock.
+    """
     return [
-        patcher(fleet, sent, f"member_{number}", rounds=rounds)
-        if number % 2
-        else reporter(fleet, sent, ADAPTERS[number // 2 % len(ADAPTERS)], rounds=rounds)
-        for number in range(count)
+        *([worker(fleet, sent, "worker", rounds=rounds)] if rounds > 1 else []),
+        *(
+            patcher(fleet, sent, f"member_{number}", rounds=rounds)
+            if number % 2
+            else reporter(fleet, sent, ADAPTERS[number // 2 % len(ADAPTERS)], rounds=rounds)
+            for number in range(count)
+        ),
     ]
 
 
@@ -120,13 +149,15 @@ async def verify(fleet: FleetHttp, sent: SentRequests) -> None:
     assert {status.adapter: (status.observed_generation, status.last_report_time) for status in statuses} == {
         adapter: max(times) for adapter, times in sent.reports.items()
     }
+    works = {each.adapter: each.newest for each in statuses if each.in_progress is not msgspec.UNSET}
+    assert works == sent.works
     assert history["total"] == 1 + changes
     assert discarded["total"] == min(50, sent.discarded)
     inputs = AggregationInput(
         generation=document.generation, updated_time=document.updated_time, required=REQUIRED, statuses=statuses
     )
-    assert aggregate.aggregate(inputs, previous=document.status) == document.status
-    from_scratch = aggregate.aggregate(inputs, previous=None)
+    assert aggregate.aggregate(inputs, previous=document.status, at=document.updated_time) == document.status
+    from_scratch = aggregate.aggregate(inputs, previous=None, at=document.updated_time)
     assert document.status.phase is from_scratch.phase
     assert document.status.observed_generation == from_scratch.observed_generation
     assert document.status.last_updated_time == from_scratch.last_updated_time

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol
 
 import msgspec
 from hypothesis import strategies as st
@@ -13,7 +12,14 @@ from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource
 
 ADAPTERS = ("dns", "quota", "validation")
 
-Step: TypeAlias = Callable[[OneResource], object]
+
+class Step(Protocol):
+    """A report, or a change of the resource or of the configuration, in minute `at`."""
+
+    @property
+    def at(self) -> int: ...
+
+    def __call__(self, resource: OneResource) -> None: ...
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -54,9 +60,10 @@ class Deleted(msgspec.Struct, frozen=True):
 
 class Required(msgspec.Struct, frozen=True):
     adapters: tuple[str, ...]
+    at: int
 
     def __call__(self, resource: OneResource) -> None:
-        resource.require(*self.adapters)
+        resource.require(*self.adapters, at=self.at)
 
 
 minutes = st.integers(0, 20)
@@ -71,11 +78,17 @@ reported = st.builds(
 )
 patched = st.builds(Patched, at=minutes)
 deleted = st.builds(Deleted, at=minutes, children=st.integers(0, 2))
-required = st.builds(Required, some_adapters)
+required = st.builds(Required, some_adapters, at=minutes)
 
 
 def agreement(at: int, is_finalized: bool) -> list[Step]:
-    return [Reported(adapter, TRUE, at, 0, is_finalized) for adapter in ADAPTERS]
+    """All adapters report at about the same time."""
+    return [Reported(adapter, TRUE, at + late, 0, is_finalized) for late, adapter in enumerate(ADAPTERS)]
+
+
+def failure(at: int, adapter: str, delay: int) -> list[Step]:
+    """All adapters report, and then one of them fails. With a negative delay, its clock is behind."""
+    return [*agreement(at, is_finalized=False), Reported(adapter, FALSE, max(at + delay, 0), 0, False)]
 
 
 def histories(*steps: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
@@ -85,8 +98,9 @@ def histories(*steps: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
     `one_of` drops a strategy that it gets twice.
     """
     alone = st.sampled_from(steps).flatmap(lambda kind: kind.map(lambda step: [step]))
-    agreed = st.builds(agreement, at=st.integers(0, 5), is_finalized=st.booleans())
-    groups = st.sampled_from((alone, alone, alone, agreed)).flatmap(lambda kind: kind)
+    agreed = st.builds(agreement, at=minutes, is_finalized=st.booleans())
+    failed = st.builds(failure, at=minutes, adapter=st.sampled_from(ADAPTERS), delay=st.integers(-2, 5))
+    groups = st.sampled_from((alone, alone, alone, agreed, failed)).flatmap(lambda kind: kind)
     return st.lists(groups, max_size=15).map(lambda drawn: [step for group in drawn for step in group])
 
 

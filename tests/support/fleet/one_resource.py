@@ -87,7 +87,7 @@ class OneResource:
         self.expressions = expressions or ConditionExpressions()
         self.waiting: Mapping[str, datetime] = {}
         self._previous: ResourceStatus | None = None
-        self.status: ResourceStatus = self.refresh()
+        self.status: ResourceStatus = self.refresh(at=self.updated_time)
 
     @property
     def situation(self) -> aggregate.AggregationInput:
@@ -114,9 +114,12 @@ class OneResource:
         assert found is not None, f"no condition {name}"
         return found
 
-    def refresh(self) -> ResourceStatus:
+    def refresh(self, *, at: datetime) -> ResourceStatus:
+        """Aggregate again because of something that happened at this time."""
         situation = self.situation
-        self.status = aggregate.aggregate(situation, previous=self._previous, public_names=self.public_names)
+        self.status = aggregate.aggregate(
+            situation, previous=self._previous, at=at, public_names=self.public_names
+        )
         self._previous = self.status
         self.waiting = aggregate.waiting(situation, status=self.status, previous=self.waiting)
         return self.status
@@ -124,16 +127,16 @@ class OneResource:
     def patch(self, *, at: int) -> None:
         self.generation += 1
         self.updated_time = minute(at)
-        self.refresh()
+        self.refresh(at=self.updated_time)
 
     def delete(self, *, at: int, children: int = 0) -> None:
         self.is_deleting = True
         self.children = children
         self.patch(at=at)
 
-    def require(self, *adapters: str) -> None:
+    def require(self, *adapters: str, at: int = 59) -> None:
         self.required = adapters
-        self.refresh()
+        self.refresh(at=minute(at))
 
     def report(
         self,
@@ -168,5 +171,7 @@ class OneResource:
         )
         if isinstance(result, reports.Accepted):
             self.statuses[report.adapter] = result.status
-            self.refresh()
+            self.refresh(at=result.status.last_report_time)
+        elif isinstance(result, reports.Discarded) and result.status is not None:
+            self.statuses[report.adapter] = result.status
         return result

@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from sentinel.core.fleet.documents import AVAILABLE, ConditionStatus, ReportedCondition
+from sentinel.core.fleet.documents import (
+    AVAILABLE,
+    AdapterStatus,
+    ConditionStatus,
+    ReportedCondition,
+    WorkInProgress,
+)
 from sentinel.core.json import DECODE_ERRORS, Json, Malformed
 from sentinel.core.times import utc_or_none
 
@@ -42,6 +48,20 @@ class KnownReport(msgspec.Struct, frozen=True):
     conditions: tuple[ReportedCondition, ...]
     last_report_time: datetime | None = None
     data: msgspec.Raw | UnsetType = UNSET
+    in_progress: WorkInProgress | None = None
+    """The work that the adapter reported as in progress after this report. Only our own API returns it."""
+
+    @property
+    def newest(self) -> KnownReport:
+        """The work in progress as a report, if there is some; otherwise this report.
+
+        Of the conditions of work in progress, only `Available` is kept.
+        """
+        work = self.in_progress
+        if work is None:
+            return self
+        condition = ReportedCondition(AVAILABLE, ConditionStatus.UNKNOWN, work.reason, work.message)
+        return KnownReport(self.adapter, work.observed_generation, (condition,), work.report_time, work.data)
 
     def status_of(self, condition: str) -> ConditionStatus | None:
         """Return the status of this condition, or None if it was not reported."""
@@ -97,17 +117,22 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         return known.status_of(condition)
 
     def report_of(self, adapter: str) -> KnownReport | None:
-        """Return the latest report of this adapter, of any generation."""
+        """Return the latest report of this adapter, of any generation. Work in progress is not a report."""
         return next((each for each in self.reports if each.adapter == adapter), None)
+
+    def newest_of(self, adapter: str) -> KnownReport | None:
+        """Return the newest of this adapter's report and its work in progress, of any generation."""
+        known = self.report_of(adapter)
+        return None if known is None else known.newest
 
     def has_fresh_report(self, adapter: str, *, now: datetime, max_age: timedelta) -> bool:
         """Whether the last report of this adapter is younger than `max_age` and an evaluation would only repeat
-        it.
+        it. Work in progress counts as a report.
 
         False if the spec has changed since, if the last evaluation was interrupted, or if one was requested since:
         by a requested pulse, or by the progress of another adapter that this one may wait for.
         """
-        known = self.report_of(adapter)
+        known = self.newest_of(adapter)
         if known is None or known.observed_generation != self.generation:
             return False
         reported = utc_or_none(known.last_report_time)
@@ -129,6 +154,14 @@ class Owner(msgspec.Struct, frozen=True):
     id: str
     kind: str = ""
     href: str = ""
+
+
+class ReadResource(msgspec.Struct, frozen=True):
+    """A resource from a response."""
+
+    resource: Resource
+    has_reports: bool
+    """Whether the response contained the reports of adapters."""
 
 
 class StatusPage(msgspec.Struct, frozen=True):
@@ -155,14 +188,15 @@ class _Document(msgspec.Struct, frozen=True):
     deleted_time: datetime | None = None
     pulse_requested_time: datetime | None = None
     status: _Status | None = None
+    statuses: tuple[KnownReport, ...] | None = None
 
 
 _documents = msgspec.json.Decoder(_Document)
 _pages = msgspec.json.Decoder(StatusPage)
 
 
-def read_document(body: bytes, *, href: str = "") -> Resource:
-    """Read a resource without its reports from a response. `href` is for servers that do not return it.
+def read_document(body: bytes, *, href: str = "") -> ReadResource:
+    """Read a resource, with its reports if they are included. `href` is for servers that do not return it.
 
     Raises `Malformed` if the response is not a resource.
     """
@@ -170,7 +204,7 @@ def read_document(body: bytes, *, href: str = "") -> Resource:
     if not document.id or not document.kind or document.generation < 1:
         raise Malformed("expected a resource with an id, a kind and a generation")
     status = document.status or _Status()
-    return Resource(
+    resource = Resource(
         id=document.id,
         kind=document.kind,
         generation=document.generation,
@@ -183,7 +217,9 @@ def read_document(body: bytes, *, href: str = "") -> Resource:
         pulse_requested_time=document.pulse_requested_time,
         last_progress_time=status.last_progress_time,
         conditions=status.conditions or (),
+        reports=document.statuses or (),
     )
+    return ReadResource(resource, document.statuses is not None)
 
 
 def read_statuses(body: bytes) -> StatusPage:
@@ -194,6 +230,18 @@ def read_statuses(body: bytes) -> StatusPage:
 def with_reports(resource: Resource, reports: Sequence[KnownReport]) -> Resource:
     """Return the resource with these reports."""
     return msgspec.structs.replace(resource, reports=tuple(reports))
+
+
+def known_report(status: AdapterStatus) -> KnownReport:
+    """Return the stored status of an adapter as a task gets it."""
+    return KnownReport(
+        status.adapter,
+        status.observed_generation,
+        tuple(ReportedCondition(each.type, each.status, each.reason, each.message) for each in status.conditions),
+        status.last_report_time,
+        status.data,
+        status.in_progress or None,
+    )
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

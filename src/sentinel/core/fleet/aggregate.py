@@ -9,9 +9,12 @@ A kind may define either rule by an expression (`core.fleet.expressions`). An ex
 reports of all required adapters make the resource available or ready. Missing reports, stickiness and times are as
 for the built-in rules.
 
-The result depends only on what is stored. Every time in it comes from a report, the resource or the previous
-conditions, never from a clock. So the same history always gives the same conditions, and aggregating again changes
-nothing.
+A condition's transition time is the time of what turned it: of a report, or of a change of the spec. It changes
+only with the status and never goes back, although the clocks of adapters differ.
+
+The result depends only on the arguments: every time in it comes from a report, the resource, the previous
+conditions, or what caused the aggregation. So the same history always gives the same conditions, and aggregating
+again changes nothing.
 """
 
 from __future__ import annotations
@@ -77,17 +80,18 @@ class ConditionReason(StrEnum):
 
 
 def aggregate(
-    inputs: AggregationInput, *, previous: ResourceStatus | None, public_names: bool = False
+    inputs: AggregationInput, *, previous: ResourceStatus | None, at: datetime, public_names: bool = False
 ) -> ResourceStatus:
     """Return the status of the resource. `previous` is its current status, None before the first aggregation.
 
+    `at` is the time of what happened since: of the report, or of the change of the spec or the configuration.
     `public_names` adds `Reconciled` and `LastKnownReconciled`, for clients of the public API.
     """
     former = {} if previous is None else {condition.type: condition for condition in previous.conditions}
     reports = _required_reports(inputs)
     is_available = _is_available(inputs, reports)
-    ready = _ready(inputs, reports, is_available, former.get(READY))
-    available = _available(inputs, reports, is_available, former.get(AVAILABLE))
+    ready = _ready(inputs, reports, is_available, former.get(READY), at)
+    available = _available(inputs, reports, is_available, former.get(AVAILABLE), at)
     conditions = [ready, available]
     if public_names:
         conditions.append(msgspec.structs.replace(ready, type=RECONCILED))
@@ -255,12 +259,9 @@ def _ready(
     reports: _Reports,
     is_available: bool | EvaluationFailure,
     previous: Condition | None,
+    at: datetime,
 ) -> Condition:
     is_ready, reason, message = _readiness(inputs, reports, is_available)
-    # The oldest report: the resource as a whole was checked only when its last adapter was.
-    updated = min(reports.times(inputs.generation), default=inputs.updated_time)
-    was_ready = previous is not None and previous.is_true
-    is_new_spec = previous is not None and inputs.generation > previous.observed_generation
     return _successor(
         previous,
         Condition(
@@ -268,9 +269,9 @@ def _ready(
             status=ConditionStatus.TRUE if is_ready else ConditionStatus.FALSE,
             observed_generation=inputs.generation,
             created_time=inputs.updated_time,
-            last_updated_time=updated,
-            # A new spec ends `Ready` when it is written, not with the first report on it.
-            last_transition_time=inputs.updated_time if was_ready and is_new_spec else updated,
+            # The oldest report: the resource as a whole was checked only when its last adapter was.
+            last_updated_time=min(reports.times(inputs.generation), default=inputs.updated_time),
+            last_transition_time=at,
             reason=reason,
             message=message,
         ),
@@ -278,15 +279,17 @@ def _ready(
 
 
 def _successor(previous: Condition | None, condition: Condition) -> Condition:
-    """Return the condition with the previous creation time and, if the status is unchanged, transition time."""
+    """Return the condition with the previous creation time and, if the status is unchanged, transition time.
+
+    If it changes, the transition time is not earlier than the last: the report that turned the condition may come
+    from a clock that is behind.
+    """
     if previous is None:
         return condition
-    is_same = previous.status is condition.status
-    return msgspec.structs.replace(
-        condition,
-        created_time=previous.created_time,
-        last_transition_time=previous.last_transition_time if is_same else condition.last_transition_time,
-    )
+    transition = previous.last_transition_time
+    if previous.status is not condition.status:
+        transition = max(transition, condition.last_transition_time)
+    return msgspec.structs.replace(condition, created_time=previous.created_time, last_transition_time=transition)
 
 
 def _readiness(
@@ -345,8 +348,10 @@ def _available(
     reports: _Reports,
     is_available: bool | EvaluationFailure,
     previous: Condition | None,
+    at: datetime,
 ) -> Condition:
     reason: str
+    turned = at
     generations = reports.generations
     observed = max(generations, default=1 if previous is None else previous.observed_generation)
     if is_available is True:
@@ -365,7 +370,9 @@ def _available(
     else:
         status = ConditionStatus.FALSE
         reason, message = _unavailability(inputs, reports, is_available)
-        updated = _unavailable_as_of(inputs, reports, previous, observed)
+        fell = _fell(reports, previous)
+        updated = fell or _unavailable_as_of(inputs, reports, previous, observed)
+        turned = fell or at
     return _successor(
         previous,
         Condition(
@@ -374,7 +381,7 @@ def _available(
             observed_generation=observed,
             created_time=inputs.updated_time,
             last_updated_time=updated,
-            last_transition_time=updated,
+            last_transition_time=turned,
             reason=reason,
             message=message,
         ),
@@ -393,17 +400,24 @@ def _sticks(inputs: AggregationInput, reports: _Reports, previous: Condition) ->
     return expression(ExpressionInput(items=items, generation=generation)) is True
 
 
+def _fell(reports: _Reports, previous: Condition | None) -> datetime | None:
+    """Return the time of the report that makes `Available` False, or None if no report does."""
+    if previous is None or not previous.is_true:
+        return None
+    # More than one only if the required adapters of the kind have changed.
+    failures = [each.time for each in reports.failing if each.generation == previous.observed_generation]
+    return min(failures, default=None)
+
+
 def _unavailable_as_of(
     inputs: AggregationInput, reports: _Reports, previous: Condition | None, newest: int
 ) -> datetime:
-    """Return the update time of an `Available` that is False. `newest` is the newest reported generation."""
-    if previous is not None and previous.is_true:
-        # More than one only if the required adapters of the kind have changed.
-        failures = [each.time for each in reports.failing if each.generation == previous.observed_generation]
-        if failures:
-            return min(failures)
+    """Return the update time of an `Available` that no report has just made False.
+
+    `newest` is the newest reported generation.
+    """
     if previous is not None and any(
-        each.time == previous.last_transition_time == previous.last_updated_time for each in reports.failing
+        each.time == previous.last_updated_time <= previous.last_transition_time for each in reports.failing
     ):
         # The report that made Available False may predate those at the newest generation. Keep its time while it
         # is the latest of its adapter, so that re-aggregation is idempotent.

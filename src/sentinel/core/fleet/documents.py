@@ -87,6 +87,17 @@ class AdapterCondition(msgspec.Struct, frozen=True):
     last_transition_time: datetime
 
 
+class WorkInProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An adapter's latest report with `Available=Unknown`. It is shown beside the report that counts."""
+
+    observed_generation: int
+    report_time: datetime
+    """The report's `observed_time`."""
+    reason: str
+    message: str
+    data: msgspec.Raw | UnsetType = UNSET
+
+
 class AdapterStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """An adapter's latest report on a resource, as stored and served."""
 
@@ -99,6 +110,16 @@ class AdapterStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[AdapterCondition, ...]
     data: msgspec.Raw | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
+    in_progress: WorkInProgress | UnsetType = UNSET
+    """The latest `Unknown`, if it is newer than this report. Aggregation ignores it."""
+
+    @property
+    def newest(self) -> tuple[int, datetime]:
+        """Generation and time of the newest of the report and the work in progress."""
+        work = self.in_progress
+        if isinstance(work, WorkInProgress):
+            return work.observed_generation, work.report_time
+        return self.observed_generation, self.last_report_time
 
     def condition(self, name: str) -> AdapterCondition | None:
         """Return the condition of this type, or None if it was not reported."""

@@ -86,7 +86,7 @@ def create(
         owner_resource=reference,
         status=ResourceStatus(Phase.NOT_READY, 0, now, now, ()),
     )
-    return reaggregate(ResourceState(document), rules, children=0)
+    return reaggregate(ResourceState(document), rules, children=0, at=now)
 
 
 def change(
@@ -139,13 +139,29 @@ def with_status(
     """Return the resource with this adapter status, which `reports.admit` made from a report."""
     others = [each for each in state.statuses if each.adapter != status.adapter]
     statuses = tuple(sorted((*others, status), key=lambda each: each.adapter))
-    return reaggregate(msgspec.structs.replace(state, statuses=statuses), rules, children=children)
+    return reaggregate(
+        msgspec.structs.replace(state, statuses=statuses), rules, children=children, at=status.last_report_time
+    )
 
 
-def reaggregate(state: ResourceState, rules: AggregationRules, *, children: int) -> ResourceState:
-    """Return the resource with new conditions, after a change of its adapters, children or reports."""
+def with_work_in_progress(state: ResourceState, status: AdapterStatus) -> ResourceState:
+    """Return the resource with an adapter status in which only the work in progress differs.
+
+    Conditions do not depend on it, so they are not aggregated.
+    """
+    statuses = tuple(status if each.adapter == status.adapter else each for each in state.statuses)
+    return msgspec.structs.replace(state, statuses=statuses)
+
+
+def reaggregate(state: ResourceState, rules: AggregationRules, *, children: int, at: datetime) -> ResourceState:
+    """Return the resource with new conditions, after a change of its adapters, children or reports.
+
+    `at` is the time of that change.
+    """
     given = _aggregation_input(state.document, state.statuses, rules, children)
-    status = aggregate.aggregate(given, previous=state.document.status, public_names=rules.emits_public_names)
+    status = aggregate.aggregate(
+        given, previous=state.document.status, at=at, public_names=rules.emits_public_names
+    )
     return ResourceState(
         msgspec.structs.replace(state.document, status=status),
         state.statuses,
@@ -170,7 +186,7 @@ def _next_generation(
     state: ResourceState, rules: AggregationRules, document: ResourceDocument, *, children: int
 ) -> ResourceState:
     raised = msgspec.structs.replace(document, generation=document.generation + 1)
-    return reaggregate(_with_document(state, raised), rules, children=children)
+    return reaggregate(_with_document(state, raised), rules, children=children, at=raised.updated_time)
 
 
 def _with_document(state: ResourceState, document: ResourceDocument) -> ResourceState:

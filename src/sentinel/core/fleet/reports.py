@@ -5,6 +5,9 @@ overwrite a newer one, and work in progress could overwrite a known result. So e
 what is stored. A *discarded* report is valid and came too late or too early to matter. A *rejected* report is
 invalid: its sender has a bug.
 
+A discarded `Unknown` is not forgotten. The adapter that sent it may have started a job, and needs its own data to
+find that job again. So the latest is kept beside the report, as work in progress.
+
 Existing adapters rely on the order of the rules: form, then generation and time, then the mandatory conditions,
 then `Unknown`.
 """
@@ -26,6 +29,7 @@ from sentinel.core.fleet.documents import (
     DiscardReason,
     Report,
     ReportedCondition,
+    WorkInProgress,
 )
 
 MAX_ADAPTER_LENGTH = 63
@@ -55,9 +59,11 @@ class Accepted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Discarded(msgspec.Struct, frozen=True, tag=True):
-    """The report is valid and changes nothing."""
+    """The report is valid and changes no condition."""
 
     reason: DiscardReason
+    status: AdapterStatus | None = None
+    """Of an `Unknown`: the stored status of the adapter with this work in progress, which replaces it."""
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):
@@ -76,27 +82,27 @@ def admit(
     if report.observed_generation > generation:
         return Discarded(DiscardReason.FUTURE_GENERATION)
     if stored is not None:
-        if report.observed_generation < stored.observed_generation:
+        newest_generation, newest_time = stored.newest
+        if report.observed_generation < newest_generation:
             return Discarded(DiscardReason.STALE_GENERATION)
         # An equal time is accepted: an adapter whose clock ticks in seconds may report twice within one, and the
         # second report is the current one.
-        is_same_generation = report.observed_generation == stored.observed_generation
-        if is_same_generation and report.observed_time < stored.last_report_time:
+        if report.observed_generation == newest_generation and report.observed_time < newest_time:
             return Discarded(DiscardReason.STALE_TIME)
     if missing := [name for name in MANDATORY if report.status_of(name) is None]:
         expected = ", ".join(MANDATORY)
         return Rejected((("conditions", f"expected all of {expected}; missing: {', '.join(missing)}"),))
     # The first report of an adapter is stored, to show that the adapter is working. Aggregation ignores it.
     if report.status_of(AVAILABLE) is ConditionStatus.UNKNOWN and stored is not None:
-        return Discarded(DiscardReason.UNKNOWN)
+        return Discarded(DiscardReason.UNKNOWN, _with_work_in_progress(report, stored))
     return Accepted(apply(report, stored))
 
 
 def apply(report: Report, stored: AdapterStatus | None) -> AdapterStatus:
     """Return the adapter's status after this report, which `admit` has accepted.
 
-    The report replaces all conditions. A condition that was there before keeps its creation time and, if its
-    status is unchanged, its transition time.
+    The report replaces all conditions and ends the work in progress. A condition that was there before keeps its
+    creation time and, if its status is unchanged, its transition time.
     """
     observed = report.observed_time.astimezone(UTC)
     return AdapterStatus(
@@ -116,6 +122,28 @@ def apply(report: Report, stored: AdapterStatus | None) -> AdapterStatus:
 def is_adapter_name(name: str) -> bool:
     """Whether the name of an adapter is valid: a safe URL segment that begins and ends with a letter or digit."""
     return len(name) <= MAX_ADAPTER_LENGTH and _ADAPTER.fullmatch(name) is not None
+
+
+def _with_work_in_progress(report: Report, stored: AdapterStatus) -> AdapterStatus:
+    available = next(each for each in report.conditions if each.type == AVAILABLE)
+    work = WorkInProgress(
+        report.observed_generation,
+        report.observed_time.astimezone(UTC),
+        available.reason,
+        available.message,
+        report.data,
+    )
+    # A first Unknown is stored as the report. When it is sent again, nothing is newer than the report.
+    return stored if work == _first_unknown(stored) else msgspec.structs.replace(stored, in_progress=work)
+
+
+def _first_unknown(stored: AdapterStatus) -> WorkInProgress | None:
+    available = stored.condition(AVAILABLE)
+    if available is None or available.status is not ConditionStatus.UNKNOWN:
+        return None
+    return WorkInProgress(
+        stored.observed_generation, stored.last_report_time, available.reason, available.message, stored.data
+    )
 
 
 def _applied(

@@ -22,6 +22,7 @@ from sentinel.core.fleet.documents import (
     Phase,
     ResourceDocument,
     ResourceStatus,
+    WorkInProgress,
     encode_document,
 )
 from sentinel.core.pulse import decision
@@ -38,7 +39,7 @@ _WAITS_FOR_ANOTHER = PreconditionsNotMet().reason
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """An adapter that the resource waits for, and its last report."""
+    """An adapter that the resource waits for, and what it last reported: a result or work in progress."""
 
     adapter: str
     reason: str
@@ -166,11 +167,14 @@ def _is_done(status: ResourceStatus, adapter: str, generation: int) -> bool:
 def _last_report(status: AdapterStatus | None, document: ResourceDocument) -> tuple[str, str]:
     if status is None:
         return NOT_REPORTED, "it has not reported yet"
-    if status.observed_generation != document.generation:
+    generation, _ = status.newest
+    if generation != document.generation:
         return (
             OUTDATED_REPORT,
-            f"it has reported on generation {status.observed_generation}, and not yet on {document.generation}",
+            f"it has reported on generation {generation}, and not yet on {document.generation}",
         )
+    if isinstance(status.in_progress, WorkInProgress):
+        return status.in_progress.reason, status.in_progress.message
     condition = status.condition(FINALIZED if document.is_deleting else AVAILABLE)
     if condition is None:
         return NOT_FINALIZED, "it has not reported that it has cleaned up"

@@ -1,5 +1,8 @@
 """`ports.adapter_api.AdapterApi` over HTTP.
 
+The resource and the reports of adapters come in one response from our own API, which knows `?statuses=true`. Other
+servers ignore the parameter, so their reports take another request.
+
 An event may contain the path of its resource, and the path may be wrong. It is tried first, because it saves a
 request. If nothing is found there, the resource is looked up by its id alone (`resources/{id}`), which our own
 API answers for every kind. On servers without that endpoint it is looked up by kind: the event's, or else each
@@ -38,6 +41,7 @@ _UNKNOWN_ID = "00000000-0000-0000-0000-000000000000"
 _ANY_KIND = "resources"
 _SEGMENT = re.compile(segment_pattern(MAX_ID_LENGTH))
 _JSON = {"Content-Type": "application/json"}
+_WITH_STATUSES = "?statuses=true"
 _ACCESS_ERRORS = frozenset(
     {
         HTTPStatus.UNAUTHORIZED,
@@ -75,6 +79,8 @@ class HttpAdapterApi:
         """Whether the server may have the endpoint `resources/{id}`."""
         self._report_method = "PUT"
         """Older servers know only POST."""
+        self._query = _WITH_STATUSES
+        """Older servers reject unknown parameters."""
 
     async def probe(self, kind: str) -> None:
         await self._find(ResourceRef(_UNKNOWN_ID, kind=kind), requires_problem=False)
@@ -85,14 +91,15 @@ class HttpAdapterApi:
             return None
         path, response = found
         try:
-            resource = read_document(response.body)
+            read = read_document(response.body)
         except Malformed as error:
             raise ApiUnavailable(f"the resource cannot be read: {error}") from error
-        path = _resource_path(resource.href, resource.id) or path
+        path = _resource_path(read.resource.href, read.resource.id) or path
+        resource = msgspec.structs.replace(read.resource, href=f"{API_ROOT}/{path}")
+        if read.has_reports:
+            return resource
         reports = await self._reports(path)
-        if reports is None:
-            return None
-        return with_reports(msgspec.structs.replace(resource, href=f"{API_ROOT}/{path}"), reports)
+        return None if reports is None else with_reports(resource, reports)
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
         path = f"{_resource_path(resource.href, resource.id)}/statuses"
@@ -125,14 +132,14 @@ class HttpAdapterApi:
         """Return the path of the resource and the response; None if it does not exist."""
         href = _resource_path(ref.href, ref.id)
         if href:
-            response = await self._request("GET", href)
+            response = await self._read(href)
             if response.status == HTTPStatus.OK:
                 return href, response
             if response.status != HTTPStatus.NOT_FOUND:
                 raise ApiUnavailable(response.text)
         text, is_gone = "", False
         for path in self._lookup_paths(ref):
-            response = await self._request("GET", path)
+            response = await self._read(path)
             if response.status == HTTPStatus.OK:
                 return path, response
             is_any_kind = path.startswith(f"{_ANY_KIND}/")
@@ -148,6 +155,15 @@ class HttpAdapterApi:
         if is_gone:
             return None
         raise ApiUnavailable(f"{text}; is endpoint right?", needs_operator=True)
+
+    async def _read(self, path: str) -> _Response:
+        """Request a resource and, if the server can, its reports."""
+        response = await self._request("GET", f"{path}{self._query}")
+        if self._query and response.status == HTTPStatus.BAD_REQUEST:
+            response = await self._request("GET", path)
+            if response.status != HTTPStatus.BAD_REQUEST:
+                self._query = ""
+        return response
 
     def _lookup_paths(self, ref: ResourceRef) -> list[str]:
         """The paths to try by id; those by kind only matter if the server lacks the first."""
