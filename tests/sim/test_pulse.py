@@ -62,10 +62,10 @@ class SlowFleet(FakeFleet):
 
     def __init__(self, delay: timedelta) -> None:
         super().__init__()
-        self._delay = delay
+        self.delay = delay
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
-        await asyncio.sleep(self._delay.total_seconds())
+        await asyncio.sleep(self.delay.total_seconds())
         async for page in super().walk():
             yield page
 
@@ -254,6 +254,18 @@ async def test_late_cycles_do_not_overlap_or_accumulate() -> None:
     assert [report.started for report in simulation.recorder.cycles if report.is_complete] == [
         START + n * 12 * SECOND for n in range(3)
     ]
+
+
+@simulated
+async def test_polls_missed_in_a_late_cycle_are_not_made_up_for() -> None:
+    fleet = SlowFleet(22 * SECOND)
+    simulation = PulseSimulation(fleet=fleet)
+
+    async with simulation.running(40 * SECOND, after=SECOND):
+        fleet.delay = timedelta(0)
+
+    starts = [report.started - START for report in simulation.recorder.cycles]
+    assert starts == [each * SECOND for each in (0, 22, 27, 32, 37)]
 
 
 @simulated
