@@ -141,6 +141,31 @@ class TestConditions:
 
         assert (seen.is_ready, seen.observed_generation) == (False, 1)
 
+    @pytest.mark.parametrize("names", [("Ready", "Available"), ("Reconciled", "LastKnownReconciled")])
+    def test_root_conditions_alone_that_are_not_true_mean_no_report(self, names: tuple[str, str]) -> None:
+        created = [condition(name, "False", observed_generation=3, last_updated_time="2025-10-21T12:00:00Z") for name in names]
+
+        seen = observed(generation=3, status={"conditions": created})
+
+        assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (False, 0, NOON)
+
+    @pytest.mark.parametrize(
+        "reported",
+        [
+            pytest.param(condition("DnsSuccessful", "False", observed_generation=2), id="an adapter's condition"),
+            pytest.param(condition("Available", "True", observed_generation=2), id="a root condition is True"),
+        ],
+    )
+    def test_after_a_report_available_has_the_observed_generation(self, reported: dict[str, object]) -> None:
+        root = [
+            condition("Reconciled", "False", observed_generation=3),
+            condition("LastKnownReconciled", "False", observed_generation=2),
+        ]
+
+        seen = observed(generation=3, status={"conditions": [*root, reported]})
+
+        assert seen.observed_generation == 2
+
     def test_without_ready_and_available_nothing_was_observed(self) -> None:
         seen = observed(generation=3, status={"conditions": [condition("DnsSuccessful", "True")]})
 

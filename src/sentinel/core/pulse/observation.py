@@ -169,6 +169,8 @@ _TIMES = (
     "last_progress_time",
 )
 _READY = "ready"
+_ROOT_TYPES = frozenset({"Ready", "Reconciled", "Available", "LastKnownReconciled"})
+"""Conditions that the server aggregates. All others come from the reports of adapters."""
 _NO_STATUS = WireStatus()
 _NO_CONDITION = WireCondition()
 
@@ -225,7 +227,8 @@ def observation(document: WireResource) -> Observation:
         metadata = _decode(_metadata, document.metadata, "metadata: ")
         labels = metadata.labels if metadata is not None else None
 
-    ready, available = _ready_and_available(_decode(_conditions, status.conditions, "status.conditions: "))
+    conditions = _decode(_conditions, status.conditions, "status.conditions: ")
+    ready, available = _ready_and_available(conditions)
     is_true = ready.status.lower() == "true"
     phase, observed = status.phase, status.observed_generation
     if phase is None:
@@ -234,8 +237,14 @@ def observation(document: WireResource) -> Observation:
         observed = status.observed_generation_camel
     if observed is None:
         # The public API stamps Ready with the current generation at every write, so it does not tell what the
-        # adapters have observed. Available has the generation that they reported.
-        observed = generation if is_true else available.observed_generation or 0
+        # adapters have observed. Available has the generation that they reported, but only once one has: the
+        # public API creates both with generation 1.
+        if is_true:
+            observed = generation
+        elif available.status.lower() == "true" or _has_report(conditions):
+            observed = available.observed_generation or 0
+        else:
+            observed = 0
     return Observation(
         document.id,
         document.kind or "",
@@ -263,6 +272,14 @@ def _ready_and_available(conditions: list[WireCondition] | None) -> tuple[WireCo
         named.get("Ready") or named.get("Reconciled") or _NO_CONDITION,
         named.get("Available") or named.get("LastKnownReconciled") or _NO_CONDITION,
     )
+
+
+def _has_report(conditions: list[WireCondition] | None) -> bool:
+    """Whether an adapter has reported: a root condition is True, or there is a condition besides them."""
+    for each in conditions or ():
+        if each.type not in _ROOT_TYPES or each.status.lower() == "true":
+            return True
+    return False
 
 
 def _decode(decoder: msgspec.json.Decoder[T], encoded: msgspec.Raw | bytes, where: str = "") -> T:
