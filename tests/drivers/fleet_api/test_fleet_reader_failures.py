@@ -281,6 +281,18 @@ class TestExplanations:
             (b'{"title": "Bad", "detail": "size is at most 100"}', PROBLEM_JSON, "size is at most 100"),
             (b'{"code": "HYPERFLEET-9", "reason": "no such kind"}', JSON, "no such kind"),
             (b'{"message": "nope"}', JSON, "nope"),
+            (
+                b'{"title": "Bad", "detail": "invalid query", "errors": [{"field": "size", "value": 500,'
+                b' "constraint": "max", "message": "size must be at most 100"}]}',
+                PROBLEM_JSON,
+                "invalid query: size: size must be at most 100",
+            ),
+            (
+                b'{"kind": "Error", "id": "8", "code": "hyperfleet-8", "reason": "Validation failed",'
+                b' "details": [{"field": "size", "error": "must be at most 100"}]}',
+                JSON,
+                "Validation failed: size: must be at most 100",
+            ),
             (b'{"title": "Bad"}', PROBLEM_JSON, "Bad"),
             (b"plain\r\n\x1b[31mwords", "text/plain", "plain [31mwords"),
             (b'{"detail": 7}', JSON, '{"detail": 7}'),
@@ -293,6 +305,17 @@ class TestExplanations:
         server.script = lambda _: FakeResponse(status=400, body=body, content_type=content_type)
 
         assert f": 400 Bad Request: {explanation} (1 try)" in await failure(make_reader())
+
+    async def test_quoted_errors_do_not_contain_the_token(
+        self, server: FleetServer, make_reader: MakeReader
+    ) -> None:
+        problem = {"errors": [{"field": f"Bearer {SECRET}", "message": f"{SECRET} is no size"}]}
+        server.script = lambda _: FakeResponse(status=400, body=msgspec.json.encode(problem))
+
+        text = await failure(make_reader(token=SECRET))
+
+        assert "is no size" in text
+        assert SECRET not in text
 
     async def test_an_html_page_is_not_quoted(self, server: FleetServer, make_reader: MakeReader) -> None:
         server.script = lambda _: FakeResponse(status=404, body=b"<html>", content_type="text/html")
