@@ -111,6 +111,11 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_age_ready: timedelta = timedelta(minutes=30)
     """How old the status of a resource that is ready may become before an event is due."""
 
+    max_age_jitter: Annotated[float, field_types.SHARE] = 0.0
+    """The share of the max age by which it is shortened at most, from 0 to below 1. How much is a hash of the
+    resource's id: resources that were updated together get their next events spread over that share of the max
+    age, each always at the same age. `0`: no jitter."""
+
     resource_selector: Annotated[tuple[LabelMatch, ...], _selector()] = ()
     """Which resources to watch: a list of `{label, value}`, all of which must match. Empty: all resources. Each
     label may occur once. A value may be empty and must not contain commas or equals signs."""
@@ -166,6 +171,7 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_age_ready=self.max_age_ready,
             checks_generation=self.generation_check,
             follows_progress=self.pulse_on_progress,
+            max_age_jitter=self.max_age_jitter,
         )
 
 

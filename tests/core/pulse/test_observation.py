@@ -143,9 +143,9 @@ class TestConditions:
 
     @pytest.mark.parametrize("names", [("Ready", "Available"), ("Reconciled", "LastKnownReconciled")])
     def test_root_conditions_alone_that_are_not_true_mean_no_report(self, names: tuple[str, str]) -> None:
-        created = [condition(name, "False", observed_generation=3, last_updated_time="2025-10-21T12:00:00Z") for name in names]
+        stamp = {"observed_generation": 3, "last_updated_time": "2025-10-21T12:00:00Z"}
 
-        seen = observed(generation=3, status={"conditions": created})
+        seen = observed(generation=3, status={"conditions": [condition(name, "False", **stamp) for name in names]})
 
         assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (False, 0, NOON)
 
