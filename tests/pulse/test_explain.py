@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
-from sentinel.core.pulse.message import reason_data
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason, shortened
+from sentinel.core.pulse.message import DataTypes, reason_data
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.pulse.explain import (
@@ -138,6 +138,33 @@ def test_a_resource_that_is_not_due_shows_when_it_will_be() -> None:
     assert row.decision is PacingVerdict.SKIP
     assert row.reason is Reason.NOT_EXPIRED
     assert row.next_event_time == START + 29 * MINUTE
+
+
+def test_jitter_is_part_of_the_explanation() -> None:
+    fleet = FakeFleet()
+    for n in range(20):
+        fleet.put(f"calm-{n}", observed_generation=1, is_ready=True, last_updated_time=START)
+
+    rows = explained(fleet, msgspec.structs.replace(SETTINGS, max_age_jitter=0.5)).explanation.resources
+
+    assert {row.id: row.next_event_time for row in rows} == {
+        f"calm-{n}": START + shortened(30 * MINUTE, 0.5, f"calm-{n}") for n in range(20)
+    }
+
+
+def test_native_data_keeps_its_types() -> None:
+    fleet = FakeFleet()
+    fleet.put("due", generation=3)
+    settings = msgspec.structs.replace(
+        SETTINGS,
+        message_data={"generation": ".generation", "owner": ".owner_references"},
+        message_data_types=DataTypes.NATIVE,
+    )
+
+    row = row_of(fleet, settings)
+
+    assert bytes(row.data) == b'{"generation":3,"owner":null}'
+    assert row.warnings == ("message_data.owner: the resource has no such field",)
 
 
 def test_a_paused_resource_has_no_next_event() -> None:

@@ -113,7 +113,7 @@ async def explain(
     fleet cannot be read to its end, and `UnknownResource`.
     """
     stopping = Stopping()
-    composer = Composer(settings.message_data)
+    composer = settings.composer
     recorder = _DecisionRecorder(
         composer=composer, resource_id=resource_id, on_found=stopping.request, progress=progress
     )

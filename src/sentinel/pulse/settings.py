@@ -16,6 +16,7 @@ from sentinel.core.events import Mode
 from sentinel.core.labels import Selector, equality
 from sentinel.core.pulse import message
 from sentinel.core.pulse.decision import Policy
+from sentinel.core.pulse.message import Composer, DataTypes
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
@@ -129,6 +130,11 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     literals as written; lists, null and empty strings are refused. A flag or variable such as
     `message_data.region` sets a single value and keeps the others."""
 
+    message_data_types: DataTypes = DataTypes.TEXT
+    """The types of the values in `message_data`. `text`: all are strings. `native`: the value at a path keeps its
+    JSON type, also if it is an object or a list, and a missing one is null; literals and templates are strings.
+    The adapters of the public HyperFleet need `native`: they read `generation` as a number."""
+
     generation_check: bool = True
     """Whether a generation that no adapter has observed yet makes an event due at once. False: only the age of the
     status counts."""
@@ -162,6 +168,11 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     def shard(self) -> str:
         """The shard's name in metrics and logs: sorted `label=value`, or `all`."""
         return self.selector.shard
+
+    @property
+    def composer(self) -> Composer:
+        """The compiled `message_data`."""
+        return Composer(self.message_data, types=self.message_data_types)
 
     @property
     def policy(self) -> Policy:

@@ -71,7 +71,7 @@ async def calibrate(
     """Measure a fleet. Raises `FetchError` if it cannot be read to its end, and `EmptyFleet`."""
     counted = _PageCounter(fleet)
     recorder = _ProfileRecorder(progress)
-    composer = Composer(settings.message_data)
+    composer = settings.composer
     pulse = Pulse(
         resource_type=settings.resource_type,
         poll_interval=settings.poll_interval,
