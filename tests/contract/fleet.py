@@ -45,8 +45,8 @@ class FleetHarness(ABC):
         """Remove a cluster."""
 
     @abstractmethod
-    def put_malformed(self) -> None:
-        """Append an item that is JSON but not a resource."""
+    def put_malformed(self, resource_id: str | None) -> None:
+        """Append an item that is JSON but not a resource: with this id, or without any."""
 
     @abstractmethod
     def fail(self, *, after_pages: int = 0) -> None:
@@ -62,6 +62,11 @@ class FleetHarness(ABC):
         for resource_id in resource_ids:
             self.put(Cluster(resource_id))
         return resource_ids
+
+
+def malformed(resource_id: str | None) -> dict[str, object]:
+    """A document that is not a resource, because its generation is a text."""
+    return {"kind": "Cluster", "generation": "two"} | ({} if resource_id is None else {"id": resource_id})
 
 
 async def walk(fleet: FleetReader, into: list[FleetPage] | None = None) -> list[FleetPage]:
@@ -181,17 +186,22 @@ class FleetContract:
 
         assert [resource_id for resource_id in ids(pages) if resource_id != "late"] == expected
 
-    async def test_a_malformed_item_is_reported_and_loses_no_other(self, harness: FleetHarness) -> None:
+    @pytest.mark.parametrize("named", ["cls-x", None])
+    async def test_a_malformed_item_is_named_and_loses_no_other(
+        self, harness: FleetHarness, named: str | None
+    ) -> None:
         fleet = harness.fleet()
         harness.put(Cluster("cls-1"))
-        harness.put_malformed()
+        harness.put_malformed(named)
         harness.put(Cluster("cls-2"))
 
         pages = await walk(fleet)
 
         assert ids(pages) == ["cls-1", "cls-2"]
-        [problem] = [problem for page in pages for problem in page.malformed]
-        assert problem
+        [item] = [item for page in pages for item in page.malformed]
+        assert item.id == named
+        assert item.message
+        assert item.position
 
     async def test_an_unresponsive_fleet_raises_a_fetch_error(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()

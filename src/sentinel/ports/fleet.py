@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.observation import FetchedResource, MalformedItem
 from sentinel.ports.errors import Unavailable
 
 
@@ -20,8 +20,8 @@ class FleetPage(msgspec.Struct, frozen=True):
 
     resources: Sequence[FetchedResource]
     """In the server's order, without duplicates and without resources that the selector excludes."""
-    malformed: Sequence[str] = ()
-    """One message for each item that could not be read."""
+    malformed: Sequence[MalformedItem] = ()
+    """The items that could not be read. The selector was not applied to them."""
 
 
 class FleetReader(Protocol):

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from sentinel.core.events import Event
-from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.observation import FetchedResource, MalformedItem
 from sentinel.core.pulse.pacing import PacedDecision
 from sentinel.ports.publisher import PublishOutcome
 from sentinel.runtime.log import Log
@@ -22,7 +22,7 @@ class PageReport(msgspec.Struct, frozen=True):
     """The decisions on one page."""
 
     paced_decisions: Sequence[PacedDecision]
-    malformed: Sequence[str]
+    malformed: Sequence[MalformedItem]
     at: datetime
     resources: Sequence[FetchedResource] = ()
     """The resources, aligned with `paced_decisions`, for observers that read whole documents. Do not keep them:

@@ -19,7 +19,7 @@ from sentinel.core.ids import uuid7
 from sentinel.core.json import Malformed
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.observation import FetchedResource, MalformedItem
 from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 from sentinel.core.times import timestamp
@@ -198,7 +198,7 @@ class Pulse:
             except Malformed as error:
                 # The whole document is decoded only here; fields that no decision reads may be invalid.
                 walk.malformed += 1
-                self._observer.decided(PageReport((), (f"{paced.resource.id}: {error}",), now))
+                self._observer.decided(PageReport((), (MalformedItem(paced.resource.id, str(error)),), now))
                 continue
             event = events.Event(
                 uuid7(now, random_bytes[10 * n : 10 * n + 10]),

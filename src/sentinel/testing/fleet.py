@@ -16,7 +16,7 @@ import msgspec
 from sentinel.core.fleet.documents import Metadata
 from sentinel.core.json import Json, Malformed
 from sentinel.core.labels import Selector
-from sentinel.core.pulse.observation import read_resource
+from sentinel.core.pulse.observation import malformed_item, read_resource
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.testing.clock import START
 
@@ -220,7 +220,7 @@ class FakeFleet:
             try:
                 resource = read_resource(msgspec.Raw(document))
             except Malformed as problem:
-                malformed.append(f"{key}: {problem}")
+                malformed.append(malformed_item(document, problem, key))
                 continue
             if self._selector.matches(resource.observation.labels):
                 resources.append(resource)

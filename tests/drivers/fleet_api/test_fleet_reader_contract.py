@@ -10,7 +10,7 @@ from sentinel.core.labels import Selector
 from sentinel.core.pulse.listing import PageShape
 from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FleetReader
-from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness
+from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness, malformed
 from tests.drivers.fleet_api.walking import TWICE, build_reader
 from tests.support.fleet.fake_api import FakeResponse, FleetRequest, FleetServer, make_resource
 
@@ -39,8 +39,8 @@ class ServerHarness(FleetHarness):
     def remove(self, resource_id: str) -> None:
         self._server.remove(resource_id)
 
-    def put_malformed(self) -> None:
-        self._server.put({"kind": "Cluster"})
+    def put_malformed(self, resource_id: str | None) -> None:
+        self._server.put(malformed(resource_id))
 
     def fail(self, *, after_pages: int = 0) -> None:
         answered = 0

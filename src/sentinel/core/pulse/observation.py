@@ -88,6 +88,21 @@ class FetchedResource(msgspec.Struct, frozen=True, gc=False):
         return decoded
 
 
+class MalformedItem(msgspec.Struct, frozen=True):
+    """An item of the fleet that is not a resource, or a resource that cannot be decoded."""
+
+    id: str | None
+    """None if it cannot be read."""
+    message: str
+    """What is wrong with it, without its values."""
+    position: str = ""
+    """Where it was found, such as `page 1, items[3]`. It changes when other resources come and go."""
+
+    def __str__(self) -> str:
+        name = self.id if self.position == "" else f"{self.id} ({self.position})"
+        return f"{self.position if self.id is None else name}: {self.message}"
+
+
 class WireCondition(msgspec.Struct, gc=False):
     """One entry of `status.conditions`."""
 
@@ -110,6 +125,10 @@ class WireStatus(msgspec.Struct, gc=False):
     observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
     last_updated_time_camel: datetime | None = msgspec.field(default=None, name="lastUpdatedTime")
     last_transition_time_camel: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
+
+
+class _WireIdentity(msgspec.Struct):
+    id: str | int | None = None
 
 
 class WireMetadata(msgspec.Struct, gc=False):
@@ -158,6 +177,7 @@ FIELDS = (
 """The paths read from any document."""
 
 _document = msgspec.json.Decoder(WireResource)
+_identity = msgspec.json.Decoder(_WireIdentity)
 _metadata = msgspec.json.Decoder(WireMetadata | None)
 _conditions = msgspec.json.Decoder(list[WireCondition] | None)
 
@@ -183,6 +203,15 @@ def read_resource(document: msgspec.Raw) -> FetchedResource:
 def observe(document: msgspec.Raw | bytes) -> Observation:
     """Read the observation from an encoded document. Raises `Malformed` if it is not a resource."""
     return observation(_decode(_document, document))
+
+
+def malformed_item(document: msgspec.Raw | bytes, problem: Malformed, position: str = "") -> MalformedItem:
+    """Describe a document that is not a resource, with its id if that can be read."""
+    try:
+        found = _identity.decode(document).id
+    except DECODE_ERRORS:
+        found = None
+    return MalformedItem(None if found in (None, "") else str(found), str(problem), position)
 
 
 def plain_observation(document: WireResource) -> Observation | None:

@@ -152,7 +152,10 @@ class HttpFleetReader:
         if self._selector:
             matches = self._selector.matches
             resources = [resource for resource in resources if matches(resource.observation.labels)]
-        malformed = [f"page {position.number}, {text}" for text in page.malformed]
+        malformed = [
+            msgspec.structs.replace(item, position=f"page {position.number}, {item.position}")
+            for item in page.malformed
+        ]
         return _Fetched(FleetPage(resources, malformed), step.next_position, step.ended_early_at)
 
     def _path(self, position: Position) -> str:
