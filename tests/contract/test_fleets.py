@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -28,8 +30,8 @@ class FakeHarness(FleetHarness):
     def put_malformed(self, resource_id: str | None) -> None:
         self._fleet.put_encoded(msgspec.json.encode(malformed(resource_id)))
 
-    def fail(self, *, after_pages: int = 0) -> None:
-        self._fleet.fail(walks=1_000, after_pages=after_pages)
+    def fail(self, *, after_pages: int = 0, retry_after: timedelta = timedelta(0)) -> None:
+        self._fleet.fail(walks=1_000, after_pages=after_pages, retry_after=retry_after)
 
     def heal(self) -> None:
         self._fleet.fail(walks=0)

@@ -298,6 +298,37 @@ async def test_a_failed_fetch_affects_readiness_but_not_liveness() -> None:
 
 
 @simulated
+async def test_an_api_that_asks_to_wait_is_not_polled_until_then() -> None:
+    simulation = PulseSimulation()
+    simulation.fleet.put("one")
+    simulation.fleet.fail("429 Too Many Requests", retry_after=3 * MINUTE)
+
+    seen = []
+    async with simulation.running(3 * MINUTE + 7 * SECOND, after=2 * MINUTE):
+        seen = [simulation.pulse.checks["hyperfleet_api"](), simulation.pulse.liveness["loop"]()]
+
+    assert seen == ["429 Too Many Requests; nothing is requested before 2025-01-01T00:03:00Z", None]
+    starts = [report.started - START for report in simulation.recorder.cycles]
+    assert starts == [timedelta(0), 3 * MINUTE, 3 * MINUTE + 5 * SECOND]
+    assert [report.published for report in simulation.recorder.cycles] == [0, 1, 0]
+    assert simulation.pulse.checks["hyperfleet_api"]() is None
+
+
+@simulated
+async def test_a_wait_asked_for_on_a_later_page_counts_from_the_response() -> None:
+    """The events of the pages before it are still being confirmed when the response arrives."""
+    simulation = PulseSimulation(ScriptedPublisher(*[PublishOutcome.UNCONFIRMED] * 40))
+    simulation.put_clusters(20)
+    simulation.fleet.fail("503 Service Unavailable", after_pages=1, retry_after=MINUTE)
+
+    await simulation.run(MINUTE)
+
+    first, *others = simulation.recorder.cycles
+    assert timedelta(0) < first.retry_after < MINUTE
+    assert [report.started - START for report in others] == [MINUTE]
+
+
+@simulated
 async def test_a_loop_without_progress_is_not_alive() -> None:
     simulation = PulseSimulation()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
@@ -13,6 +14,11 @@ from sentinel.ports.errors import Unavailable
 
 class FetchError(Unavailable):
     """A walk could not be completed. The message names the page, the number of attempts, and the cause."""
+
+    def __init__(self, text: str, *, retry_after: timedelta = timedelta(0)) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+        """How long the server asks to wait. A walk that begins earlier fails without a request."""
 
 
 class FleetPage(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ The pulse hands them to an observer. Logs, metrics and the live view are rendere
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
@@ -67,6 +67,8 @@ class CycleReport(msgspec.Struct, frozen=True):
     is_complete: bool
     """Whether the walk reached the end of the fleet."""
     fetch_error: str = ""
+    retry_after: timedelta = timedelta(0)
+    """How long the API wants no requests, from the end of the cycle."""
     broker_error: str = ""
 
 

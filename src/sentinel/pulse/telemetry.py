@@ -238,7 +238,8 @@ class PulseTelemetry:
             self._series.last_success.set(report.started.timestamp() + report.seconds)
         if report.fetch_error:
             self._series.fetch_errors.inc()
-            self._log.error("fetch.failed", error=report.fetch_error)
+            wait = {"retry_after": report.retry_after} if report.retry_after else {}
+            self._log.error("fetch.failed", error=report.fetch_error, **wait)
         self._log.info(
             "cycle.done" if report.is_complete else "cycle.broken_off",
             resources=report.fetched,

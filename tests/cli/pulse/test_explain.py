@@ -243,6 +243,15 @@ async def test_a_failing_api_exits_1_without_data_and_without_the_token(tmp_path
     assert result.stdout == ""
 
 
+async def test_the_field_errors_of_the_api_are_quoted(tmp_path: Path) -> None:
+    problem = b'{"title": "Bad Request", "errors": [{"field": "size", "message": "size must be at most 100"}]}'
+    async with FleetServer(script=lambda _: FakeResponse(400, problem)) as server:
+        result = await invoke(explain, "--config", write_config(tmp_path, server))
+
+    assert code_of(result) == 1
+    assert "400 Bad Request: Bad Request: size: size must be at most 100" in result.stderr
+
+
 async def test_set_flags_apply(tmp_path: Path, server: FleetServer) -> None:
     populate(server)
     config = write_config(tmp_path, server)

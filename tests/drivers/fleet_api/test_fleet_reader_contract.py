@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
@@ -42,13 +43,14 @@ class ServerHarness(FleetHarness):
     def put_malformed(self, resource_id: str | None) -> None:
         self._server.put(malformed(resource_id))
 
-    def fail(self, *, after_pages: int = 0) -> None:
+    def fail(self, *, after_pages: int = 0, retry_after: timedelta = timedelta(0)) -> None:
         answered = 0
+        headers = {"Retry-After": f"{retry_after.total_seconds():.0f}"} if retry_after else {}
 
         def script(request: FleetRequest) -> FakeResponse | None:
             nonlocal answered
             answered = 1 if request.page == 1 else answered + 1
-            return None if answered <= after_pages else FakeResponse(status=503)
+            return None if answered <= after_pages else FakeResponse(status=503, headers=headers)
 
         self._server.script = script
 
