@@ -142,6 +142,19 @@ def test_a_cycle_of_parents_is_rejected(tmp_path: Path) -> None:
     assert [problem.field for problem in problems] == ["kinds[0].parent", "kinds[1].parent"]
 
 
+def test_kinds_without_required_adapters_are_named_in_one_warning() -> None:
+    (warning,) = kinds.warnings(
+        Kinds([KindRules("a", "A"), KindRules("b", "B", "", ("dns",)), KindRules("c", "C")])
+    )
+
+    assert warning.startswith("no adapter is required for a, c (")
+    assert "an event for each every max_age_not_ready" in warning
+
+
+def test_kinds_with_required_adapters_need_no_warning() -> None:
+    assert list(kinds.warnings(Kinds([KindRules("b", "B", "", ("dns",))]))) == []
+
+
 def test_a_kind_that_is_not_served_requires_no_adapter() -> None:
     assert kinds.DEFAULT.of("gone").required_adapters == ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from sentinel.core.labels import Selector, equality
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 
+MINUTE = timedelta(minutes=1)
 UPDATED = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 EVERYTHING = Selector()
 US_EAST = {"region": "us-east"}
@@ -45,12 +46,13 @@ class FleetHarness(ABC):
         """Remove a cluster."""
 
     @abstractmethod
-    def put_malformed(self) -> None:
-        """Append an item that is JSON but not a resource."""
+    def put_malformed(self, resource_id: str | None) -> None:
+        """Append an item that is JSON but not a resource: with this id, or without any."""
 
     @abstractmethod
-    def fail(self, *, after_pages: int = 0) -> None:
-        """Make every walk fail after `after_pages` pages, even when it retries."""
+    def fail(self, *, after_pages: int = 0, retry_after: timedelta = timedelta(0)) -> None:
+        """Make every walk fail after `after_pages` pages, even when it retries. With `retry_after`, the server
+        asks to wait that long."""
 
     @abstractmethod
     def heal(self) -> None:
@@ -62,6 +64,12 @@ class FleetHarness(ABC):
         for resource_id in resource_ids:
             self.put(Cluster(resource_id))
         return resource_ids
+
+
+def malformed(resource_id: str | None) -> dict[str, object]:
+    """A document that is not a resource, because its generation is a text."""
+    document: dict[str, object] = {"kind": "Cluster", "generation": "two"}
+    return document if resource_id is None else {**document, "id": resource_id}
 
 
 async def walk(fleet: FleetReader, into: list[FleetPage] | None = None) -> list[FleetPage]:
@@ -181,17 +189,22 @@ class FleetContract:
 
         assert [resource_id for resource_id in ids(pages) if resource_id != "late"] == expected
 
-    async def test_a_malformed_item_is_reported_and_loses_no_other(self, harness: FleetHarness) -> None:
+    @pytest.mark.parametrize("named", ["cls-x", None])
+    async def test_a_malformed_item_is_named_and_loses_no_other(
+        self, harness: FleetHarness, named: str | None
+    ) -> None:
         fleet = harness.fleet()
         harness.put(Cluster("cls-1"))
-        harness.put_malformed()
+        harness.put_malformed(named)
         harness.put(Cluster("cls-2"))
 
         pages = await walk(fleet)
 
         assert ids(pages) == ["cls-1", "cls-2"]
-        [problem] = [problem for page in pages for problem in page.malformed]
-        assert problem
+        [item] = [item for page in pages for item in page.malformed]
+        assert item.id == named
+        assert item.message
+        assert item.position
 
     async def test_an_unresponsive_fleet_raises_a_fetch_error(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
@@ -224,6 +237,33 @@ class FleetContract:
         harness.heal()
 
         assert ids(await walk(fleet)) == expected
+
+    @pytest.mark.parametrize("after_pages", [0, 2])
+    async def test_a_server_that_asks_to_wait_gets_no_request_until_then(
+        self, harness: FleetHarness, after_pages: int
+    ) -> None:
+        fleet = harness.fleet(page_size=2)
+        harness.put_many(6)
+        harness.fail(after_pages=after_pages, retry_after=MINUTE)
+        pages: list[FleetPage] = []
+
+        with pytest.raises(FetchError) as first:
+            await walk(fleet)
+        harness.heal()
+        with pytest.raises(FetchError) as second:
+            await walk(fleet, into=pages)
+
+        assert pages == []
+        assert timedelta(0) < second.value.retry_after <= first.value.retry_after <= MINUTE
+
+    async def test_other_failures_ask_for_no_wait(self, harness: FleetHarness) -> None:
+        fleet = harness.fleet()
+        harness.fail()
+
+        with pytest.raises(FetchError) as caught:
+            await walk(fleet)
+
+        assert caught.value.retry_after == timedelta(0)
 
     async def test_closing_a_walk_early_does_not_affect_the_next(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=2)

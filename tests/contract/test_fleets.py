@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from sentinel.core.labels import Selector
 from sentinel.ports.fleet import FleetReader
 from sentinel.testing.fleet import FakeFleet
-from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness
+from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness, malformed
 
 
 class FakeHarness(FleetHarness):
@@ -25,11 +27,11 @@ class FakeHarness(FleetHarness):
     def remove(self, resource_id: str) -> None:
         self._fleet.remove(resource_id)
 
-    def put_malformed(self) -> None:
-        self._fleet.put_encoded(b'{"kind": "Cluster"}')
+    def put_malformed(self, resource_id: str | None) -> None:
+        self._fleet.put_encoded(msgspec.json.encode(malformed(resource_id)))
 
-    def fail(self, *, after_pages: int = 0) -> None:
-        self._fleet.fail(walks=1_000, after_pages=after_pages)
+    def fail(self, *, after_pages: int = 0, retry_after: timedelta = timedelta(0)) -> None:
+        self._fleet.fail(walks=1_000, after_pages=after_pages, retry_after=retry_after)
 
     def heal(self) -> None:
         self._fleet.fail(walks=0)

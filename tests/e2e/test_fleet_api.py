@@ -137,6 +137,15 @@ async def test_a_kind_is_available_by_the_expression_in_its_file(tmp_path: Path)
     assert [each["Ready"] for each in seen] == ["False"] * 3
 
 
+async def test_kinds_without_required_adapters_are_named_at_the_start(tmp_path: Path) -> None:
+    async with ApiProcess(file_url(tmp_path), directory=tmp_path) as process:
+        line = await process.until_event("settings.warning")
+        await process.url()
+
+    assert line["problem"].startswith("no adapter is required for clusters, nodepools, manifests, workloads (")
+    assert len([each for each in process.lines if each.get("event") == "settings.warning"]) == 1
+
+
 async def test_a_second_server_on_the_same_sqlite_file_is_refused(tmp_path: Path) -> None:
     async with ApiProcess(file_url(tmp_path), directory=tmp_path) as first, FleetHttp(await first.url()) as fleet:
         second = await run_command(

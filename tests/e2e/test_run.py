@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -245,6 +246,36 @@ async def test_a_second_signal_ends_it_at_once(server: FleetServer, inbox: Inbox
 
 
 # --- API failures -----------------------------------------------------------------------------------------------
+
+
+async def test_an_api_that_asks_to_wait_gets_no_request_before_that_time(
+    server: FleetServer, sentinel: StartSentinel
+) -> None:
+    """The first wait is longer than several polls, so the second request shows that it held."""
+    times: list[float] = []
+
+    def busy(request: FleetRequest) -> FakeResponse:
+        times.append(asyncio.get_running_loop().time())
+        first, later = {"Retry-After": "2"}, {"Retry-After": "60"}
+        return FakeResponse(429, headers=first) if request.number == 1 else FakeResponse(503, headers=later)
+
+    server.script = busy
+    async with sentinel(poll_interval="100ms", api={"timeout": "500ms"}) as service:
+        first = await service.until_event("fetch.failed")
+        second = await service.until_event("fetch.failed", since=service.lines.index(first) + 1)
+        status, body = await service.readiness()
+        alive, _ = await service.liveness()
+        code = await service.stop()
+
+    assert len(times) == 2
+    assert times[1] - times[0] >= 2
+    assert "429 Too Many Requests (asks to wait 2 s)" in first["error"]
+    assert "503 Service Unavailable (asks to wait 60 s)" in second["error"]
+    message = body["checks"]["hyperfleet_api"]["message"]
+    assert (status, alive) == (503, 200)
+    resumed = datetime.fromisoformat(message.partition("nothing is requested before ")[2])
+    assert timedelta(seconds=30) < resumed - now() <= timedelta(seconds=60)
+    assert code == 0
 
 
 @pytest.mark.parametrize(

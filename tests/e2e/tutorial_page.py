@@ -59,7 +59,7 @@ class Action(msgspec.Struct, frozen=True):
     @property
     def is_background(self) -> bool:
         """Whether the command keeps running during the next steps."""
-        return not self.is_interrupted and self.command.startswith("sentinel up")
+        return not self.is_interrupted and self.command.startswith(("sentinel up", "sentinel api"))
 
     @property
     def is_query(self) -> bool:

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
-from sentinel.core.pulse.message import reason_data
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason, shortened
+from sentinel.core.pulse.message import DataTypes, reason_data
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.pulse.explain import (
     ExplainedResource,
-    ExplainResult,
     Explanation,
     NullPublisher,
     ReasonSummary,
@@ -37,12 +36,12 @@ SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=ApiSettings(en
 
 def explained(
     fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START, resource_id: str | None = None
-) -> ExplainResult:
+) -> Explanation:
     return loop.run(explain(settings, fleet=fleet, at=at, resource_id=resource_id))
 
 
 def row_of(fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START) -> ExplainedResource:
-    (row,) = explained(fleet, settings, at=at).explanation.resources
+    (row,) = explained(fleet, settings, at=at).resources
     return row
 
 
@@ -112,7 +111,7 @@ def test_what_is_explained_as_publish_is_what_a_pulse_publishes(items: list[byte
     for item in items:
         fleet.put_encoded(item)
 
-    rows = explained(fleet).explanation.resources
+    rows = explained(fleet).resources
 
     assert sorted(ids(rows, PacingVerdict.PUBLISH)) == sorted(published_by_a_pulse(fleet))
     assert len({row.id for row in rows}) == len(rows)
@@ -140,12 +139,39 @@ def test_a_resource_that_is_not_due_shows_when_it_will_be() -> None:
     assert row.next_event_time == START + 29 * MINUTE
 
 
+def test_jitter_is_part_of_the_explanation() -> None:
+    fleet = FakeFleet()
+    for n in range(20):
+        fleet.put(f"calm-{n}", observed_generation=1, is_ready=True, last_updated_time=START)
+
+    rows = explained(fleet, msgspec.structs.replace(SETTINGS, max_age_jitter=0.5)).resources
+
+    assert {row.id: row.next_event_time for row in rows} == {
+        f"calm-{n}": START + shortened(30 * MINUTE, 0.5, f"calm-{n}") for n in range(20)
+    }
+
+
+def test_native_data_keeps_its_types() -> None:
+    fleet = FakeFleet()
+    fleet.put("due", generation=3)
+    settings = msgspec.structs.replace(
+        SETTINGS,
+        message_data={"generation": ".generation", "owner": ".owner_references"},
+        message_data_types=DataTypes.NATIVE,
+    )
+
+    row = row_of(fleet, settings)
+
+    assert bytes(row.data) == b'{"generation":3,"owner":null}'
+    assert row.warnings == ("message_data.owner: the resource has no such field",)
+
+
 def test_a_paused_resource_has_no_next_event() -> None:
     fleet = FakeFleet()
     fleet.put("changed", generation=2, observed_generation=1)
     fleet.pause("changed")
 
-    found = explained(fleet).explanation
+    found = explained(fleet)
 
     (row,) = found.resources
     assert (row.decision, row.reason, row.next_event_time) == (PacingVerdict.SKIP, Reason.PAUSED, None)
@@ -249,7 +275,7 @@ def test_neither_pacing_nor_a_rate_limit_hides_a_resource() -> None:
         fleet.put(f"cls-{n}")
     settings = msgspec.structs.replace(SETTINGS, max_events_per_second=0.1, republish_interval=timedelta(hours=1))
 
-    summary = explained(fleet, settings).explanation.summary
+    summary = explained(fleet, settings).summary
 
     assert (summary.fetched, summary.publish, summary.skip) == (30, 30, 0)
 
@@ -262,9 +288,9 @@ def test_a_resource_that_cannot_be_composed_is_malformed_and_not_listed() -> Non
 
     found = explained(fleet)
 
-    assert found.explanation.resources == []
-    assert sorted(text.partition(":")[0] for text in found.malformed) == ["calm", "due", "item 3"]
-    assert found.explanation.summary.malformed == 3
+    assert found.resources == []
+    assert sorted(str(item.id) for item in found.malformed) == ["7", "calm", "due"]
+    assert found.summary.malformed == 3
 
 
 def test_a_resource_that_occurs_twice_is_explained_once_as_published() -> None:
@@ -286,12 +312,48 @@ def test_a_resource_that_occurs_twice_is_explained_once_as_published() -> None:
     assert row.decision is PacingVerdict.PUBLISH
 
 
+def test_an_id_that_cannot_be_read_is_unknown_with_its_problem() -> None:
+    fleet = FakeFleet()
+    fleet.put_encoded(b'{"id": "bad", "generation": "two"}')
+
+    with pytest.raises(UnknownResource, match=r"^bad \(item 1\): Expected `int \| null`.*generation"):
+        explained(fleet, resource_id="bad")
+
+
+NO_ADAPTERS = "no adapter is required for Cluster: it never becomes ready, and gets an event every 10s"
+
+
+@pytest.mark.parametrize(
+    ("status", "is_warned"),
+    [
+        ({"conditions": []}, True),
+        ({"conditions": [{"type": "Ready", "status": "False", "reason": "NoRequiredAdapters"}]}, True),
+        ({"conditions": [{"type": "Ready", "status": "False", "reason": "MissingRequiredAdapters"}]}, False),
+        ({"conditions": [{"type": "Available", "status": "False", "reason": "NoRequiredAdapters"}]}, False),
+        ({"conditions": [], "phase": "NotReady"}, False),
+        ({"conditions": [], "observed_generation": 1}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_a_kind_without_required_adapters_is_named(status: object, is_warned: bool) -> None:
+    fleet = FakeFleet()
+    fleet.put_encoded(msgspec.json.encode({"id": "one", "kind": "Cluster", "generation": 1, "status": status}))
+    fleet.put("of-the-same-kind", is_ready=False)
+    fleet.put("ready", observed_generation=1, is_ready=True, last_updated_time=START)
+
+    one, other, ready = explained(fleet).resources
+
+    assert [any(NO_ADAPTERS in each for each in row.warnings) for row in (one, other)] == [is_warned] * 2
+    assert ready.warnings == ()
+
+
 def test_the_walk_ends_at_the_one_resource_to_explain() -> None:
     fleet = PageCountingFleet(page_size=1)
     for n in range(9):
         fleet.put(f"cls-{n}", observed_generation=n % 2, last_updated_time=START)
 
-    due, calm = (explained(fleet, resource_id=each).explanation for each in ("cls-4", "cls-5"))
+    due, calm = (explained(fleet, resource_id=each) for each in ("cls-4", "cls-5"))
 
     assert [(row.id, row.decision) for row in (*due.resources, *calm.resources)] == [
         ("cls-4", PacingVerdict.PUBLISH),
@@ -335,7 +397,7 @@ def test_each_resource_is_expected_to_get_one_event_per_max_age() -> None:
     fleet.put("changed", generation=2, observed_generation=1, is_ready=True, last_updated_time=START)
     fleet.put("new", generation=0)
 
-    explanation = explained(fleet).explanation
+    explanation = explained(fleet)
 
     assert summary_of(explanation) == {
         "GENERATION_CHANGED": (1, 6),
@@ -351,7 +413,7 @@ def test_events_are_expected_at_polls_only() -> None:
     fleet.put("busy", observed_generation=1, last_updated_time=START)
     settings = msgspec.structs.replace(SETTINGS, poll_interval=6 * SECOND)
 
-    summary = explained(fleet, settings).explanation.summary
+    summary = explained(fleet, settings).summary
 
     assert summary.events_per_minute == 5
 

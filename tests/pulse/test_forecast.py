@@ -248,6 +248,15 @@ def test_resources_of_equal_age_are_due_together() -> None:
     assert spread.busiest_minute == pytest.approx(20, rel=0.2)
 
 
+def test_jitter_spreads_resources_of_equal_age() -> None:
+    policy = msgspec.structs.replace(PLAN.policy, max_age_jitter=0.5)
+
+    spread = result_of(profile_of(600), msgspec.structs.replace(PLAN, policy=policy))
+
+    assert spread.busiest_minute < 100
+    assert 600 < spread.events < 1800
+
+
 def test_a_rate_limit_spreads_a_backlog() -> None:
     plan = msgspec.structs.replace(PLAN, max_events_per_second=2.0)
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
-from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.observation import MalformedItem, Observation
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
@@ -113,7 +113,7 @@ def test_decisions_are_counted_before_pacing_and_skips_by_readiness(harness: Tel
             make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
             make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
         ],
-        ["items[3]: no id"],
+        [MalformedItem("cls-7", "no generation", "items[3]")],
         NOW,
     )
 
@@ -126,7 +126,8 @@ def test_decisions_are_counted_before_pacing_and_skips_by_readiness(harness: Tel
     assert harness.value("resources_skipped_total", ready_state="ready") == 1
     assert harness.value("resources_skipped_total", ready_state="not_ready") == 1
     assert harness.value("malformed_resources_total") == 1
-    assert [line["problem"] for line in harness.named("resource.malformed")] == ["items[3]: no id"]
+    (line,) = harness.named("resource.malformed")
+    assert (line["resource_id"], line["problem"], line["position"]) == ("cls-7", "no generation", "items[3]")
 
 
 def test_skips_are_not_logged_at_info(harness: TelemetryHarness) -> None:
@@ -252,10 +253,40 @@ def test_an_observed_generation_ahead_is_logged_once_per_cycle(harness: Telemetr
 
 
 def test_many_malformed_items_are_all_counted_and_some_logged(harness: TelemetryHarness) -> None:
-    harness.telemetry.decided(PageReport((), [f"items[{n}]: no id" for n in range(500)], NOW))
+    items = [MalformedItem(f"cls-{n}", "bad") for n in range(25)]
 
-    assert harness.value("malformed_resources_total") == 500
-    assert len(harness.named("resource.malformed")) == 10
+    logged = []
+    for _ in range(5):
+        poll(harness, *items)
+        logged.append(len(harness.named("resource.malformed")))
+
+    assert harness.value("malformed_resources_total") == 125
+    assert logged == [10, 20, 25, 25, 25]
+
+
+def poll(harness: TelemetryHarness, *items: MalformedItem, is_complete: bool = True) -> None:
+    """Report a cycle with these malformed items."""
+    harness.telemetry.decided(PageReport((), items, NOW))
+    harness.telemetry.finished(report(is_complete=is_complete))
+
+
+def test_a_malformed_item_is_logged_once_per_change(harness: TelemetryHarness) -> None:
+    def logged() -> list[object]:
+        return [line["problem"] for line in harness.named("resource.malformed")]
+
+    poll(harness, MalformedItem("cls-1", "no time", "items[3]"))
+    poll(harness, MalformedItem("cls-1", "no time", "items[4]"))
+    poll(harness, is_complete=False)
+    poll(harness, MalformedItem("cls-1", "no time", "items[4]"))
+    assert logged() == ["no time"]
+
+    poll(harness, MalformedItem("cls-1", "no generation", "items[4]"))
+    assert logged() == ["no time", "no generation"]
+
+    poll(harness)
+    poll(harness, MalformedItem("cls-1", "no generation", "items[4]"))
+    assert logged() == ["no time", "no generation", "no generation"]
+    assert harness.value("malformed_resources_total") == 5
 
 
 def test_an_unexpected_error_is_logged_with_its_traceback(harness: TelemetryHarness) -> None:

@@ -62,10 +62,10 @@ class SlowFleet(FakeFleet):
 
     def __init__(self, delay: timedelta) -> None:
         super().__init__()
-        self._delay = delay
+        self.delay = delay
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
-        await asyncio.sleep(self._delay.total_seconds())
+        await asyncio.sleep(self.delay.total_seconds())
         async for page in super().walk():
             yield page
 
@@ -257,6 +257,18 @@ async def test_late_cycles_do_not_overlap_or_accumulate() -> None:
 
 
 @simulated
+async def test_polls_missed_in_a_late_cycle_are_not_made_up_for() -> None:
+    fleet = SlowFleet(22 * SECOND)
+    simulation = PulseSimulation(fleet=fleet)
+
+    async with simulation.running(40 * SECOND, after=SECOND):
+        fleet.delay = timedelta(0)
+
+    starts = [report.started - START for report in simulation.recorder.cycles]
+    assert starts == [each * SECOND for each in (0, 22, 27, 32, 37)]
+
+
+@simulated
 async def test_a_failed_fetch_is_reported_and_the_next_poll_recovers() -> None:
     simulation = PulseSimulation()
     simulation.fleet.put("one")
@@ -283,6 +295,37 @@ async def test_a_failed_fetch_affects_readiness_but_not_liveness() -> None:
         ("no answer", None),
         (None, None),
     ]
+
+
+@simulated
+async def test_an_api_that_asks_to_wait_is_not_polled_until_then() -> None:
+    simulation = PulseSimulation()
+    simulation.fleet.put("one")
+    simulation.fleet.fail("429 Too Many Requests", retry_after=3 * MINUTE)
+
+    seen = []
+    async with simulation.running(3 * MINUTE + 7 * SECOND, after=2 * MINUTE):
+        seen = [simulation.pulse.checks["hyperfleet_api"](), simulation.pulse.liveness["loop"]()]
+
+    assert seen == ["429 Too Many Requests; nothing is requested before 2025-01-01T00:03:00Z", None]
+    starts = [report.started - START for report in simulation.recorder.cycles]
+    assert starts == [timedelta(0), 3 * MINUTE, 3 * MINUTE + 5 * SECOND]
+    assert [report.published for report in simulation.recorder.cycles] == [0, 1, 0]
+    assert simulation.pulse.checks["hyperfleet_api"]() is None
+
+
+@simulated
+async def test_a_wait_asked_for_on_a_later_page_counts_from_the_response() -> None:
+    """The events of the pages before it are still being confirmed when the response arrives."""
+    simulation = PulseSimulation(ScriptedPublisher(*[PublishOutcome.UNCONFIRMED] * 40))
+    simulation.put_clusters(20)
+    simulation.fleet.fail("503 Service Unavailable", after_pages=1, retry_after=MINUTE)
+
+    await simulation.run(MINUTE)
+
+    first, *others = simulation.recorder.cycles
+    assert timedelta(0) < first.retry_after < MINUTE
+    assert [report.started - START for report in others] == [MINUTE]
 
 
 @simulated

@@ -223,6 +223,16 @@ DEFAULT = Kinds(
 )
 
 
+def warnings(kinds: Kinds) -> Iterator[str]:
+    """Yield what is allowed, but probably not what the author of the kinds file wants."""
+    plurals = [each.plural for each in kinds if not each.required_adapters]
+    if plurals:
+        yield (
+            f"no adapter is required for {', '.join(plurals)} (required_adapters in the kinds file): these never"
+            " become ready, and a Sentinel that watches them publishes an event for each every max_age_not_ready"
+        )
+
+
 def load(
     file: Path | None, *, compile_expression: CompileExpression = _no_expressions
 ) -> tuple[Kinds | None, Sequence[SettingsProblem]]:

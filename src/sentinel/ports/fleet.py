@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
 
-from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.observation import FetchedResource, MalformedItem
 from sentinel.ports.errors import Unavailable
 
 
 class FetchError(Unavailable):
     """A walk could not be completed. The message names the page, the number of attempts, and the cause."""
+
+    def __init__(self, text: str, *, retry_after: timedelta = timedelta(0)) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+        """How long the server asks to wait. A walk that begins earlier fails without a request."""
 
 
 class FleetPage(msgspec.Struct, frozen=True):
@@ -20,8 +26,8 @@ class FleetPage(msgspec.Struct, frozen=True):
 
     resources: Sequence[FetchedResource]
     """In the server's order, without duplicates and without resources that the selector excludes."""
-    malformed: Sequence[str] = ()
-    """One message for each item that could not be read."""
+    malformed: Sequence[MalformedItem] = ()
+    """The items that could not be read. The selector was not applied to them."""
 
 
 class FleetReader(Protocol):

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from sentinel.core.labels import Selector
+from sentinel.core.pulse.observation import MalformedItem
 from sentinel.ports.fleet import FleetReader
 from sentinel.pulse.settings import LabelMatch, is_selectable
 
@@ -101,7 +102,7 @@ class CoverageResult(msgspec.Struct, frozen=True):
     """Coverage, and the items that it lacks."""
 
     coverage: Coverage
-    malformed: Sequence[str]
+    malformed: Sequence[MalformedItem]
     """One message for each item that could not be read and is not counted."""
 
 
@@ -116,7 +117,7 @@ async def find_coverage(
     `fleet` must not have a selector.
     """
     counter = _CoverageCounter(configs)
-    malformed: list[str] = []
+    malformed: list[MalformedItem] = []
     async with aclosing(fleet.walk()) as pages:
         async for page in pages:
             malformed.extend(page.malformed)

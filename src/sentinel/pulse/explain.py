@@ -15,16 +15,18 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.core.events import Event
-from sentinel.core.json import Malformed
+from sentinel.core.fleet.aggregate import ConditionReason
+from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.observation import MalformedItem, Observation
 from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
+from sentinel.runtime import durations
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 
@@ -75,6 +77,7 @@ class Summary(msgspec.Struct, frozen=True):
     by_reason: Mapping[Reason, ReasonSummary]
     """By the reason of the next event, whether due or not; `paused` for resources that get none."""
     malformed: int
+    """How many items could not be read."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -85,14 +88,8 @@ class Explanation(msgspec.Struct, frozen=True):
     shard: str
     resources: Sequence[ExplainedResource]
     summary: Summary
-
-
-class ExplainResult(msgspec.Struct, frozen=True):
-    """An explanation, and the items that it lacks."""
-
-    explanation: Explanation
-    malformed: Sequence[str]
-    """One message for each item that could not be read."""
+    malformed: Sequence[MalformedItem]
+    """The items that could not be read, in walk order. No event is published for them."""
 
 
 class UnknownResource(LookupError):
@@ -106,14 +103,14 @@ async def explain(
     at: datetime,
     resource_id: str | None = None,
     progress: Callable[[int], None] = lambda fetched: None,
-) -> ExplainResult:
+) -> Explanation:
     """Explain every resource that these settings watch, or only the one with `resource_id`.
 
     With `resource_id`, the walk ends at that resource and the summary covers it alone. Raises `FetchError` if the
     fleet cannot be read to its end, and `UnknownResource`.
     """
     stopping = Stopping()
-    composer = Composer(settings.message_data)
+    composer = settings.composer
     recorder = _DecisionRecorder(
         composer=composer, resource_id=resource_id, on_found=stopping.request, progress=progress
     )
@@ -135,14 +132,16 @@ async def explain(
         raise FetchError(report.fetch_error)
     recorded = recorder.recorded()
     if resource_id is not None and not recorded:
+        unreadable = next((item for item in recorder.malformed if item.id == resource_id), None)
+        if unreadable is not None:
+            raise UnknownResource(f"{unreadable}; no event is published for it")
         raise UnknownResource(
             f"{resource_id}: no such resource among the {report.fetched:,} {settings.resource_type} that were read"
             f" (selector: {settings.shard}; {len(recorder.malformed):,} more could not be read)"
         )
     summary = _summary(recorded, settings.poll_interval, malformed=len(recorder.malformed))
-    resources = [each.resource for each in recorded]
-    explanation = Explanation(at, settings.resource_type, settings.shard, resources, summary)
-    return ExplainResult(explanation, recorder.malformed)
+    resources = [_with_kind_warning(each.resource, recorder, settings) for each in recorded]
+    return Explanation(at, settings.resource_type, settings.shard, resources, summary, recorder.malformed)
 
 
 class NullPublisher:
@@ -200,7 +199,9 @@ class _DecisionRecorder:
         self._fetched = 0
         self._recorded: dict[str, _RecordedDecision | None] = {}
         """By id, in walk order. None keeps the place of a resource whose event is still being composed."""
-        self.malformed: list[str] = []
+        self.malformed: list[MalformedItem] = []
+        self.kinds_without_adapters: set[str] = set()
+        """Kinds for which the API says that no adapter is required."""
 
     def recorded(self) -> list[_RecordedDecision]:
         return [each for each in self._recorded.values() if each is not None]
@@ -209,6 +210,9 @@ class _DecisionRecorder:
         self.malformed.extend(page.malformed)
         for resource, paced in zip(page.resources, page.paced_decisions, strict=True):
             seen = paced.resource
+            is_judged = seen.is_ready or seen.kind in self.kinds_without_adapters
+            if not is_judged and _requires_no_adapter(resource.document):
+                self.kinds_without_adapters.add(seen.kind)
             if not self._is_wanted(seen):
                 continue
             if paced.verdict is PacingVerdict.PUBLISH:
@@ -217,7 +221,7 @@ class _DecisionRecorder:
                 try:
                     composed = self._composer.compose(resource.decode(), paced.decision.reason)
                 except Malformed as error:
-                    self.malformed.append(f"{seen.id}: {error}")
+                    self.malformed.append(MalformedItem(seen.id, str(error)))
                     continue
                 self._record(paced, composed.data, composed.missing, composed.failed)
         self._fetched += len(page.paced_decisions)
@@ -262,6 +266,56 @@ class _DecisionRecorder:
         self._recorded[seen.id] = _RecordedDecision(resource, decision.max_age)
         if self._resource_id is not None:
             self._on_found()
+
+
+class _ReasonedCondition(msgspec.Struct):
+    type: str = ""
+    reason: str = ""
+
+
+class _ReasonedStatus(msgspec.Struct):
+    conditions: list[_ReasonedCondition] | None = None
+    phase: str | None = None
+    observed_generation: int | None = None
+
+
+class _ReasonedResource(msgspec.Struct):
+    status: _ReasonedStatus | None = None
+
+
+_reasoned = msgspec.json.Decoder(_ReasonedResource)
+
+
+def _requires_no_adapter(document: msgspec.Raw) -> bool:
+    """Whether the API says that no adapter is required for a resource, so that it cannot become ready.
+
+    Our API gives that as the reason of Ready. The public API writes an empty list of conditions.
+    """
+    try:
+        status = _reasoned.decode(document).status
+    except DECODE_ERRORS:
+        return False
+    if status is None or status.conditions is None:
+        return False
+    if not status.conditions:
+        return status.phase is None and status.observed_generation is None
+    return any(
+        each.type in ("Ready", "Reconciled") and each.reason == ConditionReason.NO_REQUIRED_ADAPTERS
+        for each in status.conditions
+    )
+
+
+def _with_kind_warning(
+    resource: ExplainedResource, recorder: _DecisionRecorder, settings: PulseSettings
+) -> ExplainedResource:
+    """Add the warning about the kind. Only some documents show it, because not all are requested in full."""
+    if resource.is_ready or resource.kind not in recorder.kinds_without_adapters:
+        return resource
+    warning = (
+        f"no adapter is required for {resource.kind or settings.resource_type}: it never becomes ready, and gets"
+        f" an event every {durations.render(settings.max_age_not_ready)} (max_age_not_ready)"
+    )
+    return msgspec.structs.replace(resource, warnings=(*resource.warnings, warning))
 
 
 def _summary(recorded: Sequence[_RecordedDecision], poll_interval: timedelta, *, malformed: int) -> Summary:

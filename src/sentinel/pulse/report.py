@@ -6,13 +6,13 @@ The pulse hands them to an observer. Logs, metrics and the live view are rendere
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
 
 from sentinel.core.events import Event
-from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.observation import FetchedResource, MalformedItem
 from sentinel.core.pulse.pacing import PacedDecision
 from sentinel.ports.publisher import PublishOutcome
 from sentinel.runtime.log import Log
@@ -22,7 +22,7 @@ class PageReport(msgspec.Struct, frozen=True):
     """The decisions on one page."""
 
     paced_decisions: Sequence[PacedDecision]
-    malformed: Sequence[str]
+    malformed: Sequence[MalformedItem]
     at: datetime
     resources: Sequence[FetchedResource] = ()
     """The resources, aligned with `paced_decisions`, for observers that read whole documents. Do not keep them:
@@ -67,6 +67,8 @@ class CycleReport(msgspec.Struct, frozen=True):
     is_complete: bool
     """Whether the walk reached the end of the fleet."""
     fetch_error: str = ""
+    retry_after: timedelta = timedelta(0)
+    """How long the API wants no requests, from the end of the cycle."""
     broker_error: str = ""
 
 

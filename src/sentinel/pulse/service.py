@@ -19,7 +19,7 @@ from sentinel.core.ids import uuid7
 from sentinel.core.json import Malformed
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.observation import FetchedResource, MalformedItem
 from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 from sentinel.core.times import timestamp
@@ -89,19 +89,22 @@ class Pulse:
     async def run(self, stopping: Stopping) -> None:
         """Poll until stopped.
 
-        The first cycle starts at once, the next one interval after the previous start. Missed polls are skipped.
+        The first cycle starts at once, the next one interval after the previous start. Missed polls are skipped,
+        and so are those before the time until which the API asks to wait.
         """
         due = self._clock.now()
         while not stopping.requested:
+            wait = timedelta(0)
             try:
-                await self.cycle(stopping)
+                wait = (await self.cycle(stopping)).retry_after
             except Exception as error:  # one failed cycle must not end the polling
                 self._fetch_problem = "the last cycle failed with an internal error; see the log"
                 self._observer.crashed(error)
             now = self._clock.now()
             # At most one interval from now: a wall clock set back by an hour must not stop the polling.
             due = min(max(due + self._poll_interval, now), now + self._poll_interval)
-            self._progress = now
+            due = max(due, now + wait)
+            self._progress = max(now, due - self._poll_interval)  # a wait that the API asks for is no standstill
             await stopping.interrupts(self._clock.sleep(due - now))
 
     async def cycle(self, stopping: Stopping) -> CycleReport:
@@ -121,6 +124,9 @@ class Pulse:
             self._fetch_problem = None
         elif walk.error:
             self._fetch_problem = walk.error
+            if report.retry_after:
+                resume = timestamp(self._clock.now() + report.retry_after)
+                self._fetch_problem += f"; nothing is requested before {resume}"
         self._observer.finished(report)
         return report
 
@@ -167,6 +173,7 @@ class Pulse:
             walk.is_complete = True
         except FetchError as error:
             walk.error = str(error)
+            walk.failed_at, walk.retry_after = self._clock.now(), error.retry_after
         if most_urgent is not None and rate_limit is not None:
             self._dispatch.defer(most_urgent.left_out)
             await self._send_limited(most_urgent.chosen(), rate_limit, walk, span, group)
@@ -198,7 +205,7 @@ class Pulse:
             except Malformed as error:
                 # The whole document is decoded only here; fields that no decision reads may be invalid.
                 walk.malformed += 1
-                self._observer.decided(PageReport((), (f"{paced.resource.id}: {error}",), now))
+                self._observer.decided(PageReport((), (MalformedItem(paced.resource.id, str(error)),), now))
                 continue
             event = events.Event(
                 uuid7(now, random_bytes[10 * n : 10 * n + 10]),
@@ -232,10 +239,10 @@ class Pulse:
         self._dispatch.defer(len(due) - sent)
 
     def _report(self, walk: _WalkState, started: datetime) -> CycleReport:
-        sent = self._dispatch
+        sent, now = self._dispatch, self._clock.now()
         return CycleReport(
             started=started,
-            seconds=(self._clock.now() - started).total_seconds(),
+            seconds=(now - started).total_seconds(),
             fetched=walk.fetched,
             skipped=walk.skipped,
             published=sent.published,
@@ -246,6 +253,7 @@ class Pulse:
             malformed=walk.malformed,
             is_complete=walk.is_complete,
             fetch_error=walk.error,
+            retry_after=walk.remaining_wait(now),
             broker_error=sent.error,
         )
 
@@ -257,6 +265,15 @@ class _WalkState:
         self.fetched = self.skipped = self.paced = self.malformed = 0
         self.is_complete = False
         self.error = ""
+        self.failed_at: datetime | None = None
+        self.retry_after = timedelta(0)
+        """How long the API asked to wait, counted from `failed_at`."""
+
+    def remaining_wait(self, now: datetime) -> timedelta:
+        """How long to wait from now. Never longer than the API asked for, even if the clock was set back."""
+        if self.failed_at is None:
+            return timedelta(0)
+        return min(self.retry_after, max(timedelta(0), self.failed_at + self.retry_after - now))
 
     def count(self, paced_decisions: Sequence[PacedDecision], page: FleetPage) -> None:
         verdicts = [paced.verdict for paced in paced_decisions]

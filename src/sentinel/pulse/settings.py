@@ -16,6 +16,7 @@ from sentinel.core.events import Mode
 from sentinel.core.labels import Selector, equality
 from sentinel.core.pulse import message
 from sentinel.core.pulse.decision import Policy
+from sentinel.core.pulse.message import Composer, DataTypes
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
@@ -111,6 +112,11 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_age_ready: timedelta = timedelta(minutes=30)
     """How old the status of a resource that is ready may become before an event is due."""
 
+    max_age_jitter: Annotated[float, field_types.SHARE] = 0.0
+    """The share of the max age by which it is shortened at most, from 0 to below 1. How much is a hash of the
+    resource's id: resources that were updated together get their next events spread over that share of the max
+    age, each always at the same age. `0`: no jitter."""
+
     resource_selector: Annotated[tuple[LabelMatch, ...], _selector()] = ()
     """Which resources to watch: a list of `{label, value}`, all of which must match. Empty: all resources. Each
     label may occur once. A value may be empty and must not contain commas or equals signs."""
@@ -123,6 +129,11 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     templates (`{{or .metadata.displayName .name}}`) or literals. Mappings may be nested. Numbers and booleans are
     literals as written; lists, null and empty strings are refused. A flag or variable such as
     `message_data.region` sets a single value and keeps the others."""
+
+    message_data_types: DataTypes = DataTypes.TEXT
+    """The types of the values in `message_data`. `text`: all are strings. `native`: the value at a path keeps its
+    JSON type, also if it is an object or a list, and a missing one is null; literals and templates are strings.
+    The adapters of the public HyperFleet need `native`: they read `generation` as a number."""
 
     generation_check: bool = True
     """Whether a generation that no adapter has observed yet makes an event due at once. False: only the age of the
@@ -159,6 +170,11 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.selector.shard
 
     @property
+    def composer(self) -> Composer:
+        """The compiled `message_data`."""
+        return Composer(self.message_data, types=self.message_data_types)
+
+    @property
     def policy(self) -> Policy:
         """The decision policy."""
         return Policy(
@@ -166,6 +182,7 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_age_ready=self.max_age_ready,
             checks_generation=self.generation_check,
             follows_progress=self.pulse_on_progress,
+            max_age_jitter=self.max_age_jitter,
         )
 
 

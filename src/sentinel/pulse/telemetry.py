@@ -6,7 +6,8 @@ the claim is released, the series are removed. Two pulses with equal labels woul
 publish every event twice, so a second claim is rejected.
 
 Labels are closed sets: reasons, states and broker types. A resource's id or an error text is never a label.
-Problems that may concern every resource are logged once per field or once per cycle.
+Problems that may concern every resource are logged once per field or once per cycle. A malformed item is logged
+when it is found, and again only if its problem changes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
+from sentinel.core.pulse.observation import MalformedItem
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import PublishOutcome
@@ -160,7 +162,12 @@ class PulseTelemetry:
         self._fields_warned: set[str] = set()
         self._first_ahead = ""
         self._ahead_count = 0
+        self._malformed_known: set[int] = set()
+        """Hashes of the malformed items that have been logged, each with its problem."""
+        self._malformed_seen: set[int] = set()
+        """The same, of all malformed items of this cycle."""
         self._malformed_logged = 0
+        """How many were logged in this cycle."""
 
     def decided(self, page: PageReport) -> None:
         """Count the decisions on a page; log skipped resources at debug level."""
@@ -177,10 +184,8 @@ class PulseTelemetry:
         self._ahead_count += len(ahead)
         self._first_ahead = self._first_ahead or next(iter(ahead), "")
         self._series.malformed.inc(len(page.malformed))
-        for problem in page.malformed:
-            if self._malformed_logged < _MALFORMED_LOGGED_PER_CYCLE:
-                self._malformed_logged += 1
-                self._log.warning("resource.malformed", problem=problem)
+        for item in page.malformed:
+            self._log_malformed(item)
         if self._log.is_debug:
             self._log_skips(page)
 
@@ -226,11 +231,15 @@ class PulseTelemetry:
             )
         self._first_ahead, self._ahead_count, self._malformed_logged = "", 0, 0
         if report.is_complete:
+            self._malformed_known &= self._malformed_seen
+        self._malformed_seen.clear()
+        if report.is_complete:
             self._series.pending_resources.set(report.fetched)
             self._series.last_success.set(report.started.timestamp() + report.seconds)
         if report.fetch_error:
             self._series.fetch_errors.inc()
-            self._log.error("fetch.failed", error=report.fetch_error)
+            wait = {"retry_after": report.retry_after} if report.retry_after else {}
+            self._log.error("fetch.failed", error=report.fetch_error, **wait)
         self._log.info(
             "cycle.done" if report.is_complete else "cycle.broken_off",
             resources=report.fetched,
@@ -241,6 +250,7 @@ class PulseTelemetry:
             deferred=report.deferred,
             failed=report.failed,
             unroutable=report.unroutable,
+            malformed=report.malformed,
             seconds=round(report.seconds, 3),
             **({} if report.is_complete else {"cause": report.fetch_error or "asked to stop"}),
         )
@@ -273,6 +283,16 @@ class PulseTelemetry:
         if key not in self._fields_warned:
             self._fields_warned.add(key)
             self._log.warning(event, field=field, problem=problem, first_resource_id=pending.paced.resource.id)
+
+    def _log_malformed(self, item: MalformedItem) -> None:
+        key = hash((item.id, item.message))
+        self._malformed_seen.add(key)
+        if key not in self._malformed_known and self._malformed_logged < _MALFORMED_LOGGED_PER_CYCLE:
+            self._malformed_known.add(key)
+            self._malformed_logged += 1
+            self._log.warning(
+                "resource.malformed", resource_id=item.id, problem=item.message, position=item.position
+            )
 
     def _log_skips(self, page: PageReport) -> None:
         for paced in page.paced_decisions:

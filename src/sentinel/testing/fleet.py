@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from sentinel.core.fleet.documents import Metadata
 from sentinel.core.json import Json, Malformed
 from sentinel.core.labels import Selector
-from sentinel.core.pulse.observation import read_resource
+from sentinel.core.pulse.observation import malformed_item, read_resource
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.testing.clock import START
 
@@ -89,9 +89,14 @@ class FakeFleet:
         self._failure = ""
         self._failing_walks = 0
         self._pages_before_failure = 0
+        self._retry_after = timedelta(0)
+        self._resume_at = 0.0
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
         fails_at = None
+        remaining = self._resume_at - asyncio.get_running_loop().time()
+        if remaining > 0:
+            raise FetchError(self._failure, retry_after=timedelta(seconds=remaining))
         if self._failing_walks:
             self._failing_walks -= 1
             fails_at = self._pages_before_failure
@@ -100,10 +105,10 @@ class FakeFleet:
         for number, first in enumerate(range(0, max(len(keys), 1), self._page_size)):
             await asyncio.sleep(0)  # a walk that never yields would hide races that a server shows
             if number == fails_at:
-                raise FetchError(self._failure)
+                raise self._fetch_error()
             yield self._page(keys[first : first + self._page_size])
         if fails_at is not None:
-            raise FetchError(self._failure)
+            raise self._fetch_error()
 
     async def close(self) -> None:
         """Do nothing; a closed fake can be walked again."""
@@ -188,9 +193,20 @@ class FakeFleet:
         self._existing(resource_id)
         del self._items[resource_id]
 
-    def fail(self, error: str = "the fleet does not respond", *, walks: int = 1, after_pages: int = 0) -> None:
-        """Make the next `walks` walks raise `FetchError` after `after_pages` pages. 0 walks ends the failure."""
+    def fail(
+        self,
+        error: str = "the fleet does not respond",
+        *,
+        walks: int = 1,
+        after_pages: int = 0,
+        retry_after: timedelta = timedelta(0),
+    ) -> None:
+        """Make the next `walks` walks raise `FetchError` after `after_pages` pages. 0 walks ends the failure.
+
+        With `retry_after`, the server asks to wait: all walks fail until that time has passed.
+        """
         self._failure = error
+        self._retry_after = retry_after
         self._failing_walks = walks
         self._pages_before_failure = after_pages
 
@@ -202,6 +218,10 @@ class FakeFleet:
     def documents(self) -> list[FakeDocument]:
         """All current resources in walk order, ignoring the selector."""
         return [item for item in self._items.values() if isinstance(item, FakeDocument)]
+
+    def _fetch_error(self) -> FetchError:
+        self._resume_at = asyncio.get_running_loop().time() + self._retry_after.total_seconds()
+        return FetchError(self._failure, retry_after=self._retry_after)
 
     def _existing(self, resource_id: str) -> FakeDocument:
         document = self.get(resource_id)
@@ -220,7 +240,7 @@ class FakeFleet:
             try:
                 resource = read_resource(msgspec.Raw(document))
             except Malformed as problem:
-                malformed.append(f"{key}: {problem}")
+                malformed.append(malformed_item(document, problem, key))
                 continue
             if self._selector.matches(resource.observation.labels):
                 resources.append(resource)

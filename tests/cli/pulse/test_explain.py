@@ -39,7 +39,7 @@ async def test_the_json_has_all_members_in_order(tmp_path: Path, server: FleetSe
 
     body = body_of(result)
     assert code_of(result) == 0
-    assert list(body) == ["at", "resource_type", "shard", "resources", "summary"]
+    assert list(body) == ["at", "resource_type", "shard", "resources", "summary", "malformed"]
     assert (body["at"], body["resource_type"], body["shard"]) == ("2026-03-01T12:00:00Z", "clusters", "all")
     assert body["resources"][0] == {
         "id": "due",
@@ -148,6 +148,35 @@ async def test_warnings_and_malformed_items_are_logged_once_each(tmp_path: Path,
     assert body_of(result)["summary"]["malformed"] == 21
 
 
+async def test_malformed_items_are_listed_with_their_ids(tmp_path: Path, server: FleetServer) -> None:
+    server.put(
+        make_resource("calm", last_updated=AT), {"id": "cls-x", "generation": "s3cret"}, {"kind": "Cluster"}
+    )
+    config = write_config(tmp_path, server)
+    problems = ("Expected `int | null`, got `str` - at `$.generation`", "Object missing required field `id`")
+
+    table = await invoke(explain, "--config", config, *NOW)
+    as_json = await invoke(explain, "--config", config, *NOW, "--output=json")
+
+    assert "2 could not be read and get no events:" in table.stdout
+    assert f"cls-x    page 1, items[1]  {problems[0]}" in table.stdout
+    assert f"unknown  page 1, items[2]  {problems[1]}" in table.stdout
+    assert body_of(as_json)["malformed"] == [
+        {"id": "cls-x", "message": problems[0], "position": "page 1, items[1]"},
+        {"id": None, "message": problems[1], "position": "page 1, items[2]"},
+    ]
+    assert "s3cret" not in table.stdout + table.stderr + as_json.stdout + as_json.stderr
+
+
+async def test_a_malformed_id_exits_1_with_its_problem(tmp_path: Path, server: FleetServer) -> None:
+    server.put({"id": "cls-x", "generation": "two"})
+
+    result = await invoke(explain, "--config", write_config(tmp_path, server), "--id=cls-x")
+
+    assert code_of(result) == 1
+    assert "cls-x (page 1, items[0]): Expected `int | null`" in result.stderr
+
+
 async def test_terminal_control_characters_are_escaped(tmp_path: Path, server: FleetServer) -> None:
     server.put(make_resource("\x1b[2Jcls", last_updated=AT))
 
@@ -212,6 +241,15 @@ async def test_a_failing_api_exits_1_without_data_and_without_the_token(tmp_path
     assert "403" in result.stderr
     assert "s3cret-t0ken" not in result.stderr
     assert result.stdout == ""
+
+
+async def test_the_field_errors_of_the_api_are_quoted(tmp_path: Path) -> None:
+    problem = b'{"title": "Bad Request", "errors": [{"field": "size", "message": "size must be at most 100"}]}'
+    async with FleetServer(script=lambda _: FakeResponse(400, problem)) as server:
+        result = await invoke(explain, "--config", write_config(tmp_path, server))
+
+    assert code_of(result) == 1
+    assert "400 Bad Request: Bad Request: size: size must be at most 100" in result.stderr
 
 
 async def test_set_flags_apply(tmp_path: Path, server: FleetServer) -> None:

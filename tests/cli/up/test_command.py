@@ -69,6 +69,7 @@ def test_the_banner_has_every_address_and_example_commands() -> None:
         welcome.banner(
             "http://127.0.0.1:1234",
             watched=kinds,
+            ignored=[KindRules("manifests", "Manifest"), KindRules("workloads", "Workload")],
             broker="in this process",
             database="sqlite:///here/fleet.db",
             folder="/here",
@@ -80,6 +81,7 @@ def test_the_banner_has_every_address_and_example_commands() -> None:
         "http://127.0.0.1:1234/docs",
         "http://127.0.0.1:1234/readyz",
         "clusters (validation, dns)",
+        "manifests, workloads: no adapter is required",
         "export SENTINEL_SERVER=http://127.0.0.1:1234",
         "export SENTINEL_TOKEN=$(cat '/a folder/token')",
         "sentinel create clusters",

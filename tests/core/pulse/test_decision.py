@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Policy, Reason, decide
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Policy, Reason, decide, shortened
 from sentinel.core.pulse.observation import Observation
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
@@ -211,9 +212,45 @@ class TestPaused:
         assert decision.next_event_time is None
 
 
+class TestJitter:
+    def test_without_jitter_every_id_has_the_whole_max_age(self) -> None:
+        assert {shortened(30 * MINUTE, 0, f"cls-{n}") for n in range(100)} == {30 * MINUTE}
+
+    def test_a_shortened_max_age_makes_a_resource_due_earlier(self) -> None:
+        policy = msgspec.structs.replace(POLICY, max_age_jitter=0.5)
+        limit = shortened(30 * MINUTE, 0.5, "cls-1")
+
+        early = decide(resource(age=limit - SECOND), policy, NOW)
+        late = decide(resource(age=limit), policy, NOW)
+
+        assert 15 * MINUTE <= limit < 29 * MINUTE
+        assert (early.is_due, early.next_event_time) == (False, NOW + SECOND)
+        assert (late.is_due, late.max_age, late.due_time) == (True, limit, NOW)
+
+    def test_a_new_generation_is_repeated_after_the_shortened_max_age(self) -> None:
+        policy = msgspec.structs.replace(POLICY, max_age_jitter=0.5)
+
+        decision = decide(resource(generation=2), policy, NOW)
+
+        assert decision.max_age == shortened(10 * SECOND, 0.5, "cls-1") < 10 * SECOND
+
+    def test_the_hash_is_the_same_in_every_process(self) -> None:
+        assert shortened(100 * SECOND, 0.5, "cls-1") == timedelta(seconds=72.147618)
+
+    @pytest.mark.parametrize("pattern", ["{}", "cls-{}", "cls-{:06}", "0190a1b2-7c3d-7000-8000-{:012}"])
+    def test_consecutive_ids_are_spread_evenly(self, pattern: str) -> None:
+        ages = [shortened(100 * SECOND, 0.5, pattern.format(n)) for n in range(1000)]
+
+        tenths = Counter(int((age - 50 * SECOND) / (5.001 * SECOND)) for age in ages)
+
+        assert sorted(tenths) == list(range(10))
+        assert all(70 <= count <= 130 for count in tenths.values()), tenths
+
+
 times = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
 durations = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=400))
-policies = st.builds(Policy, durations, durations, st.booleans())
+shares = st.floats(0, 1, exclude_max=True)
+policies = st.builds(Policy, durations, durations, st.booleans(), st.booleans(), shares)
 resources = st.builds(
     Observation,
     st.text(min_size=1),
@@ -260,6 +297,26 @@ def test_a_due_resource_stays_due_without_reports(
 def test_a_new_generation_wins_over_every_age(seen: Observation, policy: Policy, now: datetime) -> None:
     if seen.generation > seen.observed_generation and policy.checks_generation and not seen.is_paused:
         assert decide(seen, policy, now).reason is Reason.GENERATION_CHANGED
+
+
+@given(durations | st.just(timedelta.max), shares, st.text())
+def test_jitter_shortens_a_max_age_by_at_most_its_share(max_age: timedelta, jitter: float, name: str) -> None:
+    age = shortened(max_age, jitter, name)
+
+    assert timedelta(0) < age <= max_age
+    assert age >= max_age * (1 - jitter) - 2 * timedelta.resolution
+
+
+@given(resources, policies, times)
+def test_jitter_never_delays_an_event(seen: Observation, policy: Policy, now: datetime) -> None:
+    without = decide(seen, msgspec.structs.replace(policy, max_age_jitter=0.0), now)
+
+    decision = decide(seen, policy, now)
+
+    assert decision.is_due or not without.is_due
+    if without.next_event_time is not None:
+        assert decision.next_event_time is not None
+        assert decision.next_event_time <= without.next_event_time
 
 
 @pytest.mark.parametrize("reason", list(Reason))

@@ -24,6 +24,7 @@ from sentinel.core.pulse.listing import (
     advance,
     decode_page,
 )
+from sentinel.core.pulse.observation import MalformedItem
 
 NO_NEXT_PAGE = None
 
@@ -118,13 +119,22 @@ class TestReading:
 
         assert response.count == 3
         assert [resource.decode() for resource in response.resources] == items("a", "b")
-        assert list(response.malformed) == ["items[1]: Expected `str`, got `int` - at `$.id`"]
+        assert list(response.malformed) == [
+            MalformedItem("7", "Expected `str`, got `int` - at `$.id`", "items[1]")
+        ]
 
     def test_an_item_with_an_empty_id_is_malformed(self) -> None:
         response = page("a", "", total=2)
 
         assert response.count == 2
-        assert list(response.malformed) == ["items[1]: id: expected a non-empty string"]
+        assert list(response.malformed) == [MalformedItem(None, "id: expected a non-empty string", "items[1]")]
+
+    @pytest.mark.parametrize("name", ['"conditions": 7', '"phase": 7', '"last_updated_time": "yesterday"'])
+    def test_a_malformed_item_is_named_by_its_id(self, name: str) -> None:
+        response = decode_page(b'[{"id": "a"}, {"spec": {}, "status": {%b}, "id": "b"}]' % name.encode())
+
+        assert [item.id for item in response.malformed] == ["b"]
+        assert [each.observation.id for each in response.resources] == ["a"]
 
     def test_a_page_of_malformed_items_is_a_page(self) -> None:
         response = decode_page(b'{"items": [1, null, "x"], "total": 3}')

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.gotemplate import TemplateError
-from sentinel.core.json import Json
+from sentinel.core.json import Json, Malformed
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import (
     ByReason,
     Composed,
     Composer,
+    DataTypes,
     FieldPath,
     Literal,
     MessageData,
@@ -183,6 +186,71 @@ def test_the_paths_that_templates_read_are_known() -> None:
     assert Composer({"a": "{{.}}"}).fields_read() is None
 
 
+class TestNative:
+    def native(self, message_data: MessageData, document: Json = CLUSTER) -> Composed:
+        return Composer(message_data, types=DataTypes.NATIVE).compose(document, Reason.EXPIRED_NOT_READY)
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            (".id", b'"cls-123"'),
+            (".generation", b"2"),
+            (".spec.paid", b"true"),
+            (".spec.nodes", b"[1,2.5]"),
+            (".spec", b'{"nodes":[1,2.5],"paid":true}'),
+            (".metadata.note", b"null"),
+        ],
+    )
+    def test_the_value_at_a_path_keeps_its_type(self, path: str, value: bytes) -> None:
+        composed = self.native({"nested": {"value": path}})
+
+        assert bytes(composed.data) == b'{"nested":{"value":' + value + b"}}"
+        assert (composed.missing, composed.failed) == ((), ())
+
+    def test_a_missing_value_is_null_and_reported_by_name(self) -> None:
+        composed = self.native({"owner": ".owner_references", "id": ".id"})
+
+        assert msgspec.json.decode(composed.data) == {"owner": None, "id": "cls-123"}
+        assert composed.missing == ("owner",)
+
+    def test_a_path_through_a_scalar_is_null_and_reported(self) -> None:
+        composed = self.native({"deep": ".generation.deeper"})
+
+        assert msgspec.json.decode(composed.data) == {"deep": None}
+        assert composed.failed == (("deep", "can't evaluate field deeper in a number"),)
+
+    def test_literals_and_templates_stay_strings(self) -> None:
+        texts = {"version": "2", "generation": "{{.generation}}", "gone": "{{.gone}}", "bad": "{{.id.x}}"}
+
+        composed = self.native(texts)
+
+        assert msgspec.json.decode(composed.data) == {
+            "version": "2",
+            "generation": "2",
+            "gone": "",
+            "bad": "",
+        }
+
+    def test_the_paths_that_are_read_are_the_same(self) -> None:
+        texts = {"a": ".spec.nodes", "b": "{{.id}}"}
+
+        assert Composer(texts, types=DataTypes.NATIVE).fields_read() == Composer(texts).fields_read()
+
+    @pytest.mark.parametrize("number", [2**63 - 1, 2**64, 10**30, -(2**63) - 1, 0.1, 1e300])
+    def test_numbers_keep_their_value(self, number: float) -> None:
+        composed = self.native({"number": ".number"}, {"number": number})
+
+        assert msgspec.json.decode(composed.data) == {"number": number}
+
+    def test_a_value_nested_too_deeply_is_malformed(self) -> None:
+        document: Json = []
+        for _ in range(sys.getrecursionlimit()):
+            document = [document]
+
+        with pytest.raises(Malformed, match=r"message_data: .*recursion"):
+            self.native({"deep": ".deep"}, {"deep": document})
+
+
 class TestReason:
     @pytest.mark.parametrize("reason", Reason)
     def test_the_default_data_has_type_id_and_reason(self, reason: Reason) -> None:
@@ -252,6 +320,20 @@ def test_composing_never_raises_and_always_returns_strings(document: Json, names
     composed = compose({"x": "." + ".".join(names)}, document)
 
     assert isinstance(msgspec.json.decode(composed.data)["x"], str)
+
+
+@given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+def test_a_native_path_is_the_value_or_null(document: Json, names: list[str]) -> None:
+    value = document
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+
+    message_data = {"x": "." + ".".join(names)}
+    native = Composer(message_data, types=DataTypes.NATIVE).compose(document, Reason.EXPIRED_READY)
+    text = compose(message_data, document)
+
+    assert msgspec.json.decode(native.data) == {"x": value}
+    assert (native.missing, native.failed) == (text.missing, text.failed)
 
 
 @given(st.text())

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from sentinel.core.json import Malformed
 from sentinel.core.pulse import observation
-from sentinel.core.pulse.observation import FetchedResource, Observation, WireResource, observe, read_resource
+from sentinel.core.pulse.observation import (
+    FetchedResource,
+    MalformedItem,
+    Observation,
+    WireResource,
+    observe,
+    read_resource,
+)
 
 NOON = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 FLAT = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"}
@@ -140,6 +147,31 @@ class TestConditions:
         )
 
         assert (seen.is_ready, seen.observed_generation) == (False, 1)
+
+    @pytest.mark.parametrize("names", [("Ready", "Available"), ("Reconciled", "LastKnownReconciled")])
+    def test_root_conditions_alone_that_are_not_true_mean_no_report(self, names: tuple[str, str]) -> None:
+        stamp = {"observed_generation": 3, "last_updated_time": "2025-10-21T12:00:00Z"}
+
+        seen = observed(generation=3, status={"conditions": [condition(name, "False", **stamp) for name in names]})
+
+        assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (False, 0, NOON)
+
+    @pytest.mark.parametrize(
+        "reported",
+        [
+            pytest.param(condition("DnsSuccessful", "False", observed_generation=2), id="an adapter's condition"),
+            pytest.param(condition("Available", "True", observed_generation=2), id="a root condition is True"),
+        ],
+    )
+    def test_after_a_report_available_has_the_observed_generation(self, reported: dict[str, object]) -> None:
+        root = [
+            condition("Reconciled", "False", observed_generation=3),
+            condition("LastKnownReconciled", "False", observed_generation=2),
+        ]
+
+        seen = observed(generation=3, status={"conditions": [*root, reported]})
+
+        assert seen.observed_generation == 2
 
     def test_without_ready_and_available_nothing_was_observed(self) -> None:
         seen = observed(generation=3, status={"conditions": [condition("DnsSuccessful", "True")]})
@@ -295,6 +327,37 @@ class TestMalformed:
 
         with pytest.raises(Malformed):
             resource.decode()
+
+
+class TestMalformedItem:
+    @pytest.mark.parametrize(
+        ("document", "found"),
+        [
+            (b'{"kind": 7, "id": "cls-1"}', "cls-1"),
+            (b'{"id": "cls-1", "spec": "\xff"}', "cls-1"),
+            (b'{"id": 7}', "7"),
+            (b'{"id": ""}', None),
+            (b'{"id": ["cls-1"]}', None),
+            (b'{"kind": "Cluster"}', None),
+            (b'["cls-1"]', None),
+            (b"{", None),
+        ],
+    )
+    def test_it_has_the_id_if_that_can_be_read(self, document: bytes, found: str | None) -> None:
+        item = observation.malformed_item(document, Malformed("bad"), "items[3]")
+
+        assert item == MalformedItem(found, "bad", "items[3]")
+
+    @pytest.mark.parametrize(
+        ("item", "text"),
+        [
+            (MalformedItem("cls-1", "bad", "items[3]"), "cls-1 (items[3]): bad"),
+            (MalformedItem("cls-1", "bad"), "cls-1: bad"),
+            (MalformedItem(None, "bad", "items[3]"), "items[3]: bad"),
+        ],
+    )
+    def test_its_text_names_it_or_says_where_it_is(self, item: MalformedItem, text: str) -> None:
+        assert str(item) == text
 
 
 class TestResource:

@@ -15,7 +15,7 @@ import pytest
 
 from sentinel.core.labels import NotSearchable, Selector, SelectorParam, equality, parse
 from sentinel.core.pulse.listing import PageShape
-from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
+from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS, MalformedItem
 from sentinel.ports.fleet import FetchError
 from tests.drivers.fleet_api.walking import SECOND, SECRET, TWICE, MakeReader, failure, fetch_ids, queries, walk
 from tests.support.fleet.fake_api import (
@@ -324,7 +324,7 @@ class TestShapes:
 
         assert found == ["cls-1", "cls-4"]
 
-    async def test_a_malformed_item_is_located_without_showing_its_values(
+    async def test_a_malformed_item_is_named_and_located_without_its_values(
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
         server.put_many(2)
@@ -334,7 +334,7 @@ class TestShapes:
 
         assert [list(page.malformed) for page in pages] == [
             [],
-            ["page 2, items[0]: Expected `int | null`, got `str` - at `$.generation`"],
+            [MalformedItem("cls-x", "Expected `int | null`, got `str` - at `$.generation`", "page 2, items[0]")],
         ]
         assert [resource.observation.id for resource in pages[1].resources] == ["cls-y"]
 

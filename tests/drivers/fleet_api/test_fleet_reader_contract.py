@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
@@ -10,7 +11,7 @@ from sentinel.core.labels import Selector
 from sentinel.core.pulse.listing import PageShape
 from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FleetReader
-from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness
+from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness, malformed
 from tests.drivers.fleet_api.walking import TWICE, build_reader
 from tests.support.fleet.fake_api import FakeResponse, FleetRequest, FleetServer, make_resource
 
@@ -39,16 +40,17 @@ class ServerHarness(FleetHarness):
     def remove(self, resource_id: str) -> None:
         self._server.remove(resource_id)
 
-    def put_malformed(self) -> None:
-        self._server.put({"kind": "Cluster"})
+    def put_malformed(self, resource_id: str | None) -> None:
+        self._server.put(malformed(resource_id))
 
-    def fail(self, *, after_pages: int = 0) -> None:
+    def fail(self, *, after_pages: int = 0, retry_after: timedelta = timedelta(0)) -> None:
         answered = 0
+        headers = {"Retry-After": f"{retry_after.total_seconds():.0f}"} if retry_after else {}
 
         def script(request: FleetRequest) -> FakeResponse | None:
             nonlocal answered
             answered = 1 if request.page == 1 else answered + 1
-            return None if answered <= after_pages else FakeResponse(status=503)
+            return None if answered <= after_pages else FakeResponse(status=503, headers=headers)
 
         self._server.script = script
 

@@ -256,8 +256,56 @@ class TestRetryAfter:
 
         text = await failure(make_reader())
 
-        assert "asks to wait 3600 s" in text
+        assert "asks to wait 3600 s, which is cut to 300 s" in text
         assert len(server.received) == 1
+
+    @pytest.mark.parametrize("wanted", ["90", "3600"])
+    async def test_a_long_retry_after_holds_for_5_minutes_at_most(
+        self, server: FleetServer, make_reader: MakeReader, wanted: str
+    ) -> None:
+        server.script = lambda _: FakeResponse(status=429, headers={"Retry-After": wanted})
+        reader = make_reader()
+
+        with pytest.raises(FetchError) as first:
+            await walk(reader)
+        with pytest.raises(FetchError) as second:
+            await walk(reader)
+
+        longest = min(int(wanted), 300) * SECOND
+        assert longest - 30 * SECOND < second.value.retry_after <= first.value.retry_after <= longest
+        assert "429 Too Many Requests (asks to wait" in str(second.value)
+        assert str(second.value).endswith("; nothing was requested")
+        assert len(server.received) == 1
+
+    async def test_a_walk_waits_for_a_short_retry_after_of_the_last(
+        self, server: FleetServer, make_reader: MakeReader
+    ) -> None:
+        expected = server.put_many(3)
+        times: list[float] = []
+
+        def busy(request: FleetRequest) -> FakeResponse | None:
+            times.append(asyncio.get_running_loop().time())
+            return FakeResponse(status=503, headers={"Retry-After": "1"}) if request.number == 1 else None
+
+        server.script = busy
+        reader = make_reader(retry_for=2 * SECOND, backoff=Backoff(initial=3 * SECOND, maximum=3 * SECOND))
+        await failure(reader)
+
+        assert await fetch_ids(reader) == expected
+        assert times[1] - times[0] >= 1
+
+    async def test_another_status_with_retry_after_does_not_hold_the_next_walk(
+        self, server: FleetServer, make_reader: MakeReader
+    ) -> None:
+        expected = server.put_many(1)
+        server.script = only(1, FakeResponse(status=500, headers={"Retry-After": "60"}))
+        reader = make_reader()
+
+        with pytest.raises(FetchError) as caught:
+            await walk(reader)
+
+        assert caught.value.retry_after == 0 * SECOND
+        assert await fetch_ids(reader) == expected
 
     @pytest.mark.parametrize(
         "value", ["soon", "-5", "1.5", "", "9" * 30, "Sun, 01 Mar 1998 12:00:00 GMT", "Sun, 01 Mar 2026 12:00:00"]
@@ -281,6 +329,18 @@ class TestExplanations:
             (b'{"title": "Bad", "detail": "size is at most 100"}', PROBLEM_JSON, "size is at most 100"),
             (b'{"code": "HYPERFLEET-9", "reason": "no such kind"}', JSON, "no such kind"),
             (b'{"message": "nope"}', JSON, "nope"),
+            (
+                b'{"title": "Bad", "detail": "invalid query", "errors": [{"field": "size", "value": 500,'
+                b' "constraint": "max", "message": "size must be at most 100"}]}',
+                PROBLEM_JSON,
+                "invalid query: size: size must be at most 100",
+            ),
+            (
+                b'{"kind": "Error", "id": "8", "code": "hyperfleet-8", "reason": "Validation failed",'
+                b' "details": [{"field": "size", "error": "must be at most 100"}]}',
+                JSON,
+                "Validation failed: size: must be at most 100",
+            ),
             (b'{"title": "Bad"}', PROBLEM_JSON, "Bad"),
             (b"plain\r\n\x1b[31mwords", "text/plain", "plain [31mwords"),
             (b'{"detail": 7}', JSON, '{"detail": 7}'),
@@ -293,6 +353,17 @@ class TestExplanations:
         server.script = lambda _: FakeResponse(status=400, body=body, content_type=content_type)
 
         assert f": 400 Bad Request: {explanation} (1 try)" in await failure(make_reader())
+
+    async def test_quoted_errors_do_not_contain_the_token(
+        self, server: FleetServer, make_reader: MakeReader
+    ) -> None:
+        problem = {"errors": [{"field": f"Bearer {SECRET}", "message": f"{SECRET} is no size"}]}
+        server.script = lambda _: FakeResponse(status=400, body=msgspec.json.encode(problem))
+
+        text = await failure(make_reader(token=SECRET))
+
+        assert "is no size" in text
+        assert SECRET not in text
 
     async def test_an_html_page_is_not_quoted(self, server: FleetServer, make_reader: MakeReader) -> None:
         server.script = lambda _: FakeResponse(status=404, body=b"<html>", content_type="text/html")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from sentinel.drivers.rest.problem import ReceivedFieldError, ReceivedProblem, read_problem
 
@@ -36,9 +37,32 @@ def test_a_malformed_error_hides_neither_the_code_nor_other_errors() -> None:
     assert found.field_errors == (ReceivedFieldError("b", "bad"),)
 
 
-def test_errors_that_are_not_a_list_are_ignored() -> None:
-    assert read(detail="no", errors={"a": 1}).field_errors == ()
-    assert read(detail="no", errors=None).field_errors == ()
+@pytest.mark.parametrize("errors", [{"a": 1}, {"a": [1]}, None, 7, "no", [{}], [{"field": ""}], [[]]])
+def test_errors_of_an_unknown_shape_are_ignored(errors: object) -> None:
+    assert read(detail="no", errors=errors).field_errors == ()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        pytest.param({"errors": [{"field": "size", "message": "must be at most 100"}]}, id="problem+json"),
+        pytest.param({"details": [{"field": "size", "error": "must be at most 100"}]}, id="the older public API"),
+        pytest.param({"errors": [{"pointer": "size", "detail": "must be at most 100"}]}, id="a pointer"),
+        pytest.param({"errors": {"size": ["must be at most 100"]}}, id="texts by field"),
+        pytest.param({"errors": {"size": "must be at most 100"}}, id="a text by field"),
+        pytest.param({"errors": ["size: must be at most 100"]}, id="texts"),
+    ],
+)
+def test_errors_of_every_known_shape_follow_the_text(members: dict[str, object]) -> None:
+    assert read(title="Bad Request", **members).full_text == "Bad Request: size: must be at most 100"
+
+
+def test_a_long_text_does_not_push_the_errors_out_of_sight() -> None:
+    text = read(detail="x" * 1000, errors=["size must be at most 100"]).full_text
+
+    assert text.startswith("xxx")
+    assert text.endswith("…: size must be at most 100")
+    assert len(text) < 200
 
 
 def test_every_text_of_a_problem_is_redacted() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sentinel.core.events import Mode
 from sentinel.core.labels import SelectorParam
+from sentinel.core.pulse.message import DataTypes
 from sentinel.pulse.settings import LabelMatch, PulseSettings, load
 from sentinel.runtime.log import LogFormat, LogLevel
 from sentinel.runtime.settings.report import EffectiveSetting, Loaded, SettingsProblem
@@ -77,6 +78,8 @@ class TestValues:
         assert pulse.max_age_ready == timedelta(minutes=30)
         assert pulse.resource_selector == ()
         assert pulse.message_data == {"resource_id": ".id", "resource_type": ".kind"}
+        assert pulse.message_data_types is DataTypes.TEXT
+        assert pulse.max_age_jitter == pulse.policy.max_age_jitter == 0
         assert pulse.generation_check is True
         assert pulse.pulse_on_progress is False
         assert pulse.republish_interval is None
@@ -95,6 +98,7 @@ resource_type: nodepools
 poll_interval: 500ms
 max_age_not_ready: 1m
 max_age_ready: 1h30m
+max_age_jitter: 0.25
 resource_selector:
   - {label: region, value: us-east}
   - label: app.kubernetes.io/tier
@@ -110,6 +114,7 @@ hyperfleet_api:
 message_data:
   id: .id
   nested: {version: 1.10, deep: {enabled: true}}
+message_data_types: native
 generation_check: no
 pulse_on_progress: yes
 republish_interval: 0s
@@ -134,6 +139,8 @@ log: {level: debug, format: console}
         assert api.selector_param is SelectorParam.SEARCH
         assert (api.token_file, api.ca_file, api.gzip) == (Path("/var/run/token"), Path("ca.pem"), True)
         assert pulse.message_data == {"id": ".id", "nested": {"version": "1.10", "deep": {"enabled": "true"}}}
+        assert pulse.message_data_types is DataTypes.NATIVE
+        assert pulse.max_age_jitter == pulse.policy.max_age_jitter == 0.25
         assert pulse.generation_check is False
         assert pulse.pulse_on_progress is pulse.policy.follows_progress is True
         assert pulse.republish_interval == timedelta(0)
@@ -431,6 +438,12 @@ republish_interval: -1s
             ("max_events_per_second: .inf", 'expected a number from 0.001 to 1000000, got ".inf"'),
             ("max_events_per_second: nan", 'expected a number from 0.001 to 1000000, got "nan"'),
             ("max_events_per_second: 1_0", 'expected a number from 0.001 to 1000000, got "1_0"'),
+            ("max_age_jitter: 1", 'expected a number from 0 to below 1, such as 0.1, got "1"'),
+            ("max_age_jitter: -0.1", 'expected a number from 0 to below 1, such as 0.1, got "-0.1"'),
+            ("max_age_jitter: 10%", 'expected a number from 0 to below 1, such as 0.1, got "10%"'),
+            ("max_age_jitter: nan", 'expected a number from 0 to below 1, such as 0.1, got "nan"'),
+            ("message_data_types: typed", 'expected one of text, native, got "typed"'),
+            ("message_data_types: Native", 'expected one of text, native, got "Native"; did you mean native?'),
             ("resource_selector:", "expected a list of {label, value}, or [] to watch everything, got nothing"),
             (
                 "message_data: .id",

@@ -11,6 +11,7 @@ import click
 
 from sentinel.api.kinds import Kinds
 from sentinel.api.kinds import load as load_kinds
+from sentinel.api.kinds import warnings as kind_warnings
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli import options
 from sentinel.cli.wiring.expressions import compile_expression
@@ -68,7 +69,7 @@ def api(
         component="api",
         log=settings.log,
         secrets=settings.secrets,
-        warnings=loaded.warnings,
+        warnings=(*loaded.warnings, *kind_warnings(kinds)),
     )
 
 

@@ -60,15 +60,17 @@ def explain(
 
     async def inspect(session: InspectionSession, settings: PulseSettings) -> int:
         async with session.open_fleet(settings) as fleet:
-            result = await explain_fleet(
+            explanation = await explain_fleet(
                 settings,
                 fleet=fleet,
                 at=at or SystemClock().now(),
                 resource_id=resource_id,
                 progress=session.progress,
             )
-        explanation, is_single = result.explanation, resource_id is not None
-        session.warn_about_malformed(result.malformed)
+        is_single = resource_id is not None
+        session.progress.clear()
+        if output is not OutputFormat.TABLE:
+            session.warn_about_malformed(explanation.malformed)
         if not is_single:
             _log_warnings(explanation.resources, session.log)
         inspection.print_result(explanation, output, lines=_lines(explanation, is_single=is_single))
@@ -133,6 +135,13 @@ def _lines(explanation: Explanation, *, is_single: bool) -> Iterator[str]:
                 ),
             ],
             numbers=("RESOURCES", "EVENTS PER MINUTE"),
+        )
+    if explanation.malformed:
+        yield ""
+        yield f"{len(explanation.malformed):,} could not be read and get no events:"
+        yield from table.render(
+            ("ID", "POSITION", "PROBLEM"),
+            [(item.id or "unknown", item.position, item.message) for item in explanation.malformed],
         )
 
 

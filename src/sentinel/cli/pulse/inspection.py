@@ -20,6 +20,7 @@ import click
 from sentinel.cli import options
 from sentinel.cli.options import OutputFormat
 from sentinel.cli.wiring.pulse import build_fleet
+from sentinel.core.pulse.observation import MalformedItem
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.pulse import settings as pulse_settings
@@ -87,11 +88,13 @@ class InspectionSession:
         finally:
             await fleet.close()
 
-    def warn_about_malformed(self, malformed: Sequence[str]) -> None:
+    def warn_about_malformed(self, malformed: Sequence[MalformedItem]) -> None:
         """Log the first items that could not be read, and how many more there are."""
         self.progress.clear()
-        for problem in malformed[:_MAX_MALFORMED_SHOWN]:
-            self.log.warning("resource.malformed", problem=problem)
+        for item in malformed[:_MAX_MALFORMED_SHOWN]:
+            self.log.warning(
+                "resource.malformed", resource_id=item.id, problem=item.message, position=item.position
+            )
         if len(malformed) > _MAX_MALFORMED_SHOWN:
             more = len(malformed) - _MAX_MALFORMED_SHOWN
             self.log.warning("resource.malformed", problem="and more", resources=more)

@@ -207,6 +207,7 @@ class View:
         for line in welcome.banner(
             url,
             watched=self._plan.watched,
+            ignored=[kind for kind in self._plan.kinds if not kind.required_adapters],
             broker="in this process"
             if broker is None
             else str(broker.url or f"{broker.project_id}/{broker.topic}"),

@@ -55,17 +55,24 @@ def banner(
     url: str,
     *,
     watched: Sequence[KindRules],
+    ignored: Sequence[KindRules],
     broker: str,
     database: str,
     folder: str,
     examples: Sequence[ExampleCommand],
 ) -> Iterator[str]:
-    """Yield the lines to print once the server listens; it may not be ready yet."""
+    """Yield the lines to print once the server listens; it may not be ready yet.
+
+    `watched` are the kinds with a pulse, `ignored` those without required adapters.
+    """
     yield f"sentinel is listening at {url}"
     yield f"  fleet API  {url}/api/hyperfleet/v1, described at {url}/docs"
     yield f"  probes     {url}/healthz, {url}/readyz; metrics at {url}/metrics"
     kinds = [f"{kind.plural} ({', '.join(kind.required_adapters)})" for kind in watched]
     yield f"  watching   {', '.join(kinds) or 'nothing: no kind requires an adapter'}"
+    if ignored:
+        plurals = ", ".join(kind.plural for kind in ignored)
+        yield f"  ignoring   {plurals}: no adapter is required, so they never become ready and get no events"
     yield f"  broker     {broker}"
     yield f"  database   {database}"
     yield f"  data       {folder}"

@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
 from sentinel.core.projection import requestable_paths
-from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
@@ -52,7 +51,7 @@ def build_fleet(
         on_token=on_token,
         environ=environ,
     )
-    fields = Composer(settings.message_data).fields_read()
+    fields = settings.composer.fields_read()
     log = get_logger("pulse").bind(resource_type=settings.resource_type)
     return HttpFleetReader(
         client,
@@ -109,7 +108,7 @@ def build_pulse(
         poll_interval=settings.poll_interval,
         policy=settings.policy,
         pacer=pacer,
-        composer=Composer(settings.message_data),
+        composer=settings.composer,
         fleet=fleet,
         publisher=publisher,
         publish_deadline=min(max(settings.poll_interval, _MIN_DEADLINE), _MAX_DEADLINE),

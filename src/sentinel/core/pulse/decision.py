@@ -10,6 +10,7 @@ The decision is stateless. What was published before is the concern of `pacing`.
 
 from __future__ import annotations
 
+import zlib
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -27,6 +28,9 @@ class Policy(msgspec.Struct, frozen=True):
     """If False, a new generation is no reason for an event."""
     follows_progress: bool = False
     """If True, a resource is due when an adapter has completed its part, for the adapters that wait for it."""
+    max_age_jitter: float = 0.0
+    """The share of a max age, from 0 to below 1, by which it is shortened at most. How much is a hash of the id,
+    so resources that were updated together are not due together, and each is due at the same age every time."""
 
 
 class Reason(StrEnum):
@@ -78,6 +82,8 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
     fast clock of an adapter delays no event.
     """
     max_age = policy.max_age_ready if resource.is_ready else policy.max_age_not_ready
+    if policy.max_age_jitter:
+        max_age = shortened(max_age, policy.max_age_jitter, resource.id)
     if resource.is_paused:
         return Decision(False, Reason.PAUSED, None, now, max_age)
 
@@ -96,7 +102,7 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
     if policy.checks_generation:
         if resource.generation > resource.observed_generation:
             # A new spec is retried at the shorter interval even if the old generation is still ready.
-            shorter = policy.max_age_not_ready
+            shorter = shortened(policy.max_age_not_ready, policy.max_age_jitter, resource.id)
             return Decision(True, Reason.GENERATION_CHANGED, now, now, shorter, "", trigger, is_progress_open)
         if resource.observed_generation > resource.generation:
             warning = OBSERVED_AHEAD
@@ -117,3 +123,11 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
         return Decision(False, _NOT_EXPIRED, due_time, due_time, max_age, warning)
     reason = Reason.EXPIRED_READY if resource.is_ready else Reason.EXPIRED_NOT_READY
     return Decision(True, reason, now, due_time, max_age, warning)
+
+
+def shortened(max_age: timedelta, jitter: float, resource_id: str) -> timedelta:
+    """Return the max age of this resource: shortened by at most the share `jitter`, and never zero."""
+    # Not `hash`, which differs between processes. Ids that differ in one digit have similar checksums, so the
+    # multiplication (by 2**32 divided by the golden ratio) spreads them.
+    spread = (zlib.crc32(resource_id.encode("utf-8", "surrogatepass")) * 0x9E3779B1 & 0xFFFFFFFF) / 2**32
+    return max(max_age - max_age * (jitter * spread), timedelta.resolution)

@@ -22,8 +22,10 @@ import msgspec
 from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.pulse.observation import (
     FetchedResource,
+    MalformedItem,
     Observation,
     WireResource,
+    malformed_item,
     observation,
     observe,
     plain_observation,
@@ -75,8 +77,8 @@ class DecodedPage(msgspec.Struct, frozen=True):
     count: int
     """The number of items, malformed ones included."""
     resources: Sequence[FetchedResource]
-    malformed: Sequence[str] = ()
-    """A message for each malformed item, with its index and without its values."""
+    malformed: Sequence[MalformedItem] = ()
+    """The malformed items, each with its index."""
     total: int | None = None
     page: object = None
     """The page number that the server wrote. It is only compared, so it may be any JSON."""
@@ -192,7 +194,7 @@ def _decoded(
 ) -> DecodedPage:
     """`observe_plain` is the fast path; it returns None for an item that is not plain."""
     resources: list[FetchedResource] = []
-    malformed: list[str] = []
+    malformed: list[MalformedItem] = []
     is_plain = True
     items = _items(response)
     for index, item in enumerate(items):
@@ -202,7 +204,7 @@ def _decoded(
             try:
                 seen = observe_any(item)
             except Malformed as error:
-                malformed.append(f"items[{index}]: {error}")
+                malformed.append(malformed_item(documents[index], error, f"items[{index}]"))
                 continue
         resources.append(FetchedResource(seen, documents, index))
     if isinstance(response, list):

@@ -2,9 +2,10 @@
 
 The configuration is compiled once into a tree of leaves. Composing evaluates that tree on a resource's document. A
 leaf is a literal, a path such as `.metadata.labels.region`, or a Go template. A path means the same as the
-template `{{.metadata.labels.region}}` and is faster. Results are always strings, printed as Go prints values. A
-missing field, or another type where an object was expected, does not stop an event. Both are returned to the
-caller by field, so that it can count them and warn once.
+template `{{.metadata.labels.region}}` and is faster. Results are strings, printed as Go prints values. If paths
+are native, a path results in the JSON value that it finds. A missing field, or another type where an object was
+expected, does not stop an event. Both are returned to the caller by field, so that it can count them and warn
+once.
 
 Code may also put leaves into the mapping. The reason of a decision gets into the data that way: it is not a member
 of the resource, and a member called `reason` can still be read as `.reason`.
@@ -13,6 +14,7 @@ of the resource, and a member called `reason` can still be read as `.reason`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
@@ -26,12 +28,21 @@ from sentinel.core.gotemplate import (
     parse_path,
 )
 from sentinel.core.gotemplate.reads import shortest
-from sentinel.core.json import Json
+from sentinel.core.json import Json, Malformed
 from sentinel.core.pulse.decision import Reason
 
 MessageData: TypeAlias = "Mapping[str, str | Leaf | ByReason | MessageData]"
 """The configuration of an event's data: names mapped to texts, or to objects of the same shape. Texts are
 compiled. Code may also pass a leaf, for a value that no text can express."""
+
+
+class DataTypes(StrEnum):
+    """The types of the values in an event's data."""
+
+    TEXT = "text"
+    """Every value is a string."""
+    NATIVE = "native"
+    """What a path finds keeps its JSON type, and is null if it is missing. Literals and templates are strings."""
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -50,9 +61,11 @@ class FieldPath(msgspec.Struct, frozen=True):
     """A path into the resource. Without names it is the whole resource."""
 
     names: tuple[str, ...]
+    is_native: bool = False
+    """Whether the value keeps its JSON type."""
 
-    def render(self, document: Json) -> str:
-        """Return the value at the path as Go prints it; "" for null."""
+    def render(self, document: Json) -> Json:
+        """Return the value at the path; if it is not native, as Go prints it, and "" for null."""
         value = document
         for name in self.names:
             if isinstance(value, dict):
@@ -63,7 +76,7 @@ class FieldPath(msgspec.Struct, frozen=True):
                 raise MissingField("")
             else:
                 raise RenderError(f"can't evaluate field {name} in {describe_type(value)}")
-        if isinstance(value, str):
+        if isinstance(value, str) or self.is_native:
             return value
         return "" if value is None else go_string(value)
 
@@ -98,20 +111,20 @@ class Composed(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
     """Fields of the data that print a value that the resource does not have."""
     failed: tuple[tuple[str, str], ...] = ()
-    """Fields of the data that are empty because their evaluation failed, each with the error."""
+    """Fields of the data that are empty or null because their evaluation failed, each with the error."""
 
 
 _Compiled: TypeAlias = "dict[str, Leaf | ByReason | _Compiled]"
 _Tree: TypeAlias = "dict[str, Leaf | _Tree]"
-_Filled: TypeAlias = "dict[str, str | _Filled]"
+_Filled: TypeAlias = "dict[str, Json | _Filled]"
 _encode = msgspec.json.Encoder().encode
 
 
 class Composer:
     """Compiled `message_data`. Raises `TemplateError` for a text that is no literal, path or template."""
 
-    def __init__(self, message_data: MessageData) -> None:
-        compiled = _compile(message_data)
+    def __init__(self, message_data: MessageData, *, types: DataTypes = DataTypes.TEXT) -> None:
+        compiled = _compile(message_data, types)
         # One tree per reason, so that a field for the reason makes composing no slower.
         self._trees = {reason: _resolve(compiled, reason) for reason in Reason}
 
@@ -122,11 +135,18 @@ class Composer:
         return None if () in paths else tuple(sorted(map(".".join, shortest(paths))))
 
     def compose(self, document: Json, reason: Reason) -> Composed:
-        """Return the data of an event for this document and reason."""
+        """Return the data of an event for this document and reason.
+
+        Raises `Malformed` if a native value is nested so deeply that it cannot be encoded.
+        """
         missing: list[str] = []
         failed: list[tuple[str, str]] = []
         filled = _fill(self._trees[reason], document, "", missing, failed)
-        return Composed(msgspec.Raw(_encode(filled)), tuple(missing), tuple(failed))
+        try:
+            data = _encode(filled)
+        except RecursionError as error:
+            raise Malformed(f"message_data: {error}") from error
+        return Composed(msgspec.Raw(data), tuple(missing), tuple(failed))
 
 
 def compile_leaf(text: str) -> Leaf:
@@ -138,13 +158,16 @@ def compile_leaf(text: str) -> Leaf:
     return FieldPath(parse_path(text))
 
 
-def _compile(message_data: MessageData) -> _Compiled:
+def _compile(message_data: MessageData, types: DataTypes) -> _Compiled:
     compiled: _Compiled = {}
     for name, value in message_data.items():
         if isinstance(value, str):
-            compiled[name] = compile_leaf(value)
+            leaf = compile_leaf(value)
+            if types is DataTypes.NATIVE and isinstance(leaf, FieldPath):
+                leaf = FieldPath(leaf.names, is_native=True)
+            compiled[name] = leaf
         elif isinstance(value, Mapping):
-            compiled[name] = _compile(value)
+            compiled[name] = _compile(value, types)
         else:
             compiled[name] = value
     return compiled
@@ -178,9 +201,13 @@ def _fill(tree: _Tree, document: Json, prefix: str, missing: list[str], failed: 
         try:
             filled[name] = node.render(document)
         except MissingField as missed:
-            filled[name] = missed.text
+            filled[name] = None if _is_native(node) else missed.text
             missing.append(prefix + name)
         except RenderError as error:
-            filled[name] = ""
+            filled[name] = None if _is_native(node) else ""
             failed.append((prefix + name, str(error)))
     return filled
+
+
+def _is_native(leaf: Leaf) -> bool:
+    return isinstance(leaf, FieldPath) and leaf.is_native

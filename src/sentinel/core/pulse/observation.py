@@ -88,6 +88,21 @@ class FetchedResource(msgspec.Struct, frozen=True, gc=False):
         return decoded
 
 
+class MalformedItem(msgspec.Struct, frozen=True):
+    """An item of the fleet that is not a resource, or a resource that cannot be decoded."""
+
+    id: str | None
+    """None if it cannot be read."""
+    message: str
+    """What is wrong with it, without its values."""
+    position: str = ""
+    """Where it was found, such as `page 1, items[3]`. It changes when other resources come and go."""
+
+    def __str__(self) -> str:
+        name = self.id if self.position == "" else f"{self.id} ({self.position})"
+        return f"{self.position if self.id is None else name}: {self.message}"
+
+
 class WireCondition(msgspec.Struct, gc=False):
     """One entry of `status.conditions`."""
 
@@ -110,6 +125,10 @@ class WireStatus(msgspec.Struct, gc=False):
     observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
     last_updated_time_camel: datetime | None = msgspec.field(default=None, name="lastUpdatedTime")
     last_transition_time_camel: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
+
+
+class _WireIdentity(msgspec.Struct):
+    id: str | int | None = None
 
 
 class WireMetadata(msgspec.Struct, gc=False):
@@ -158,6 +177,7 @@ FIELDS = (
 """The paths read from any document."""
 
 _document = msgspec.json.Decoder(WireResource)
+_identity = msgspec.json.Decoder(_WireIdentity)
 _metadata = msgspec.json.Decoder(WireMetadata | None)
 _conditions = msgspec.json.Decoder(list[WireCondition] | None)
 
@@ -169,6 +189,8 @@ _TIMES = (
     "last_progress_time",
 )
 _READY = "ready"
+_ROOT_TYPES = frozenset({"Ready", "Reconciled", "Available", "LastKnownReconciled"})
+"""Conditions that the server aggregates. All others come from the reports of adapters."""
 _NO_STATUS = WireStatus()
 _NO_CONDITION = WireCondition()
 
@@ -181,6 +203,15 @@ def read_resource(document: msgspec.Raw) -> FetchedResource:
 def observe(document: msgspec.Raw | bytes) -> Observation:
     """Read the observation from an encoded document. Raises `Malformed` if it is not a resource."""
     return observation(_decode(_document, document))
+
+
+def malformed_item(document: msgspec.Raw | bytes, problem: Malformed, position: str = "") -> MalformedItem:
+    """Describe a document that is not a resource, with its id if that can be read."""
+    try:
+        found = _identity.decode(document).id
+    except DECODE_ERRORS:
+        found = None
+    return MalformedItem(None if found in (None, "") else str(found), str(problem), position)
 
 
 def plain_observation(document: WireResource) -> Observation | None:
@@ -225,7 +256,8 @@ def observation(document: WireResource) -> Observation:
         metadata = _decode(_metadata, document.metadata, "metadata: ")
         labels = metadata.labels if metadata is not None else None
 
-    ready, available = _ready_and_available(_decode(_conditions, status.conditions, "status.conditions: "))
+    conditions = _decode(_conditions, status.conditions, "status.conditions: ")
+    ready, available = _ready_and_available(conditions)
     is_true = ready.status.lower() == "true"
     phase, observed = status.phase, status.observed_generation
     if phase is None:
@@ -234,8 +266,14 @@ def observation(document: WireResource) -> Observation:
         observed = status.observed_generation_camel
     if observed is None:
         # The public API stamps Ready with the current generation at every write, so it does not tell what the
-        # adapters have observed. Available has the generation that they reported.
-        observed = generation if is_true else available.observed_generation or 0
+        # adapters have observed. Available has the generation that they reported, but only once one has: the
+        # public API creates both with generation 1.
+        if is_true:
+            observed = generation
+        elif available.status.lower() == "true" or _has_report(conditions):
+            observed = available.observed_generation or 0
+        else:
+            observed = 0
     return Observation(
         document.id,
         document.kind or "",
@@ -263,6 +301,14 @@ def _ready_and_available(conditions: list[WireCondition] | None) -> tuple[WireCo
         named.get("Ready") or named.get("Reconciled") or _NO_CONDITION,
         named.get("Available") or named.get("LastKnownReconciled") or _NO_CONDITION,
     )
+
+
+def _has_report(conditions: list[WireCondition] | None) -> bool:
+    """Whether an adapter has reported: a root condition is True, or there is a condition besides them."""
+    for each in conditions or ():
+        if each.type not in _ROOT_TYPES or each.status.lower() == "true":
+            return True
+    return False
 
 
 def _decode(decoder: msgspec.json.Decoder[T], encoded: msgspec.Raw | bytes, where: str = "") -> T:

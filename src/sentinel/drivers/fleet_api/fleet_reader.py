@@ -4,6 +4,10 @@
 retried separately, because a walk of hundreds of pages that restarted at every failure would never end. The next
 page is fetched while the consumer works on the current one. Failures that may pass are retried: server errors,
 timeouts, truncated and malformed responses. A rejection ends the walk.
+
+A server that asks to wait (429 or 503 with Retry-After) gets no request before that time, neither for this page
+nor in a later walk. A page waits for it if its deadline allows; otherwise the walk fails, and says how long to
+wait.
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ from sentinel.runtime.backoff import Backoff
 
 MAX_BODY = 64 * 1024 * 1024
 """A larger response is an error."""
+MAX_RETRY_AFTER = timedelta(minutes=5)
+"""A longer Retry-After is cut to this: a mistyped one must not stop the polling for a day."""
+
+_WAIT_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 class HttpFleetReader:
@@ -73,6 +81,9 @@ class HttpFleetReader:
         self._random = random
         self._on_retry = on_retry
         self._has_reported_retry = False
+        self._resume_at = 0.0
+        """The loop's time before which the server wants no request."""
+        self._wait_reason = ""
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
         """Yield every selected resource, page by page; see `ports.fleet.FleetReader`."""
@@ -106,6 +117,7 @@ class HttpFleetReader:
         error: ApiUnavailable | None = None
         previous_count: int | None = None
         attempt = 0
+        await self._wait_for_server(deadline)
         while True:
             timeout = min(self._timeout, timedelta(seconds=deadline - loop.time()))
             try:
@@ -133,11 +145,26 @@ class HttpFleetReader:
             text = f"page {position.number} of {self._client.base_url}/{self._collection}: {error}"
             if error.needs_operator or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
-                raise FetchError(f"{text} ({tries})") from error.__cause__
+                raise FetchError(f"{text} ({tries})", retry_after=self._remaining_wait()) from error.__cause__
             if not self._has_reported_retry:
                 self._has_reported_retry = True
                 self._on_retry(text)
             await asyncio.sleep(delay)
+
+    async def _wait_for_server(self, deadline: float) -> None:
+        """Wait until the server wants requests again. Raises `FetchError` if that is after the deadline."""
+        remaining = self._remaining_wait()
+        if not remaining:
+            return
+        seconds = remaining.total_seconds()
+        if asyncio.get_running_loop().time() + seconds >= deadline:
+            text = f"{self._client.base_url}/{self._collection}: {self._wait_reason}; nothing was requested"
+            raise FetchError(text, retry_after=remaining)
+        await asyncio.sleep(seconds)
+
+    def _remaining_wait(self) -> timedelta:
+        seconds = self._resume_at - asyncio.get_running_loop().time()
+        return timedelta(seconds=max(0.0, seconds))
 
     async def _require_no_more_than(self, seen: int, timeout: timedelta) -> None:
         """Fetch the current total: resources deleted during the walk may be missing, others may not."""
@@ -152,7 +179,10 @@ class HttpFleetReader:
         if self._selector:
             matches = self._selector.matches
             resources = [resource for resource in resources if matches(resource.observation.labels)]
-        malformed = [f"page {position.number}, {text}" for text in page.malformed]
+        malformed = [
+            msgspec.structs.replace(item, position=f"page {position.number}, {item.position}")
+            for item in page.malformed
+        ]
         return _Fetched(FleetPage(resources, malformed), step.next_position, step.ended_early_at)
 
     def _path(self, position: Position) -> str:
@@ -168,7 +198,11 @@ class HttpFleetReader:
         try:
             response = await self._client.request("GET", path, timeout=timeout, limit=MAX_BODY)
         except REQUEST_FAILURES as failure:
-            raise _api_unavailable(failure) from failure.__cause__
+            error = _api_unavailable(failure)
+            if isinstance(failure, RequestRejected) and failure.status in _WAIT_STATUSES and error.retry_after:
+                self._resume_at = asyncio.get_running_loop().time() + error.retry_after.total_seconds()
+                self._wait_reason = str(error)
+            raise error from failure.__cause__
         if response.status != HTTPStatus.OK:
             raise ApiUnavailable(response.line)
         return response.body
@@ -191,8 +225,9 @@ def _api_unavailable(failure: RequestFailure) -> ApiUnavailable:
         )
     error = api_unavailable(failure)
     if error.retry_after:
-        text = f"{error} (asks to wait {error.retry_after.total_seconds():g} s)"
-        return ApiUnavailable(text, retry_after=error.retry_after)
+        wanted, wait = error.retry_after, min(error.retry_after, MAX_RETRY_AFTER)
+        cut = "" if wait == wanted else f", which is cut to {wait.total_seconds():g} s"
+        return ApiUnavailable(f"{error} (asks to wait {wanted.total_seconds():g} s{cut})", retry_after=wait)
     if isinstance(failure, RequestRejected) and failure.response.has_new_token:
         return ApiUnavailable(f"{error}; the token has been replaced meanwhile")
     return error

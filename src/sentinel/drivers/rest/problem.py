@@ -1,4 +1,8 @@
-"""Reading error bodies: problem+json (RFC 9457), and the similar objects that other servers send."""
+"""Reading error bodies: problem+json (RFC 9457), and the similar objects that other servers send.
+
+The errors about single fields are in `errors`, or in `details` of earlier releases of the public API. Each is an
+object, or only its text. Some servers send an object with the field names as keys instead of a list.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,12 @@ from contextlib import suppress
 
 import msgspec
 
-from sentinel.core.json import DECODE_ERRORS
+from sentinel.core.json import DECODE_ERRORS, Json
+
+_FIELD_NAMES = ("field", "pointer")
+_MESSAGE_NAMES = ("message", "error", "detail", "reason")
+_MAX_TEXT = 150
+"""A longer text of a problem is shortened if field errors follow it, so that they are not cut off."""
 
 
 class ReceivedFieldError(msgspec.Struct, frozen=True):
@@ -41,6 +50,7 @@ class _ProblemTexts(msgspec.Struct, frozen=True):
 class _WireProblem(_ProblemTexts, frozen=True):
     errors: msgspec.Raw = msgspec.Raw(b"null")
     """Decoded separately: errors of an unexpected shape must not hide the code."""
+    details: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class ReceivedProblem(_ProblemTexts, frozen=True):
@@ -77,7 +87,8 @@ class ReceivedProblem(_ProblemTexts, frozen=True):
         fields = "; ".join(map(str, self.field_errors))
         if not fields or fields in self.text:
             return self.text
-        return f"{self.text}: {fields}" if self.text else fields
+        text = self.text if len(self.text) <= _MAX_TEXT else f"{self.text[:_MAX_TEXT]}…"
+        return f"{text}: {fields}" if text else fields
 
 
 def read_problem(body: bytes) -> ReceivedProblem | None:
@@ -86,18 +97,43 @@ def read_problem(body: bytes) -> ReceivedProblem | None:
         sent = msgspec.json.decode(body, type=_WireProblem)
     except DECODE_ERRORS:
         return None
-    errors = tuple(_field_errors(sent.errors))
+    errors = (*_field_errors(sent.errors), *_field_errors(sent.details))
     return ReceivedProblem(sent.code, sent.detail, sent.reason, sent.message, sent.title, errors)
 
 
-def _field_errors(errors: msgspec.Raw) -> Iterator[ReceivedFieldError]:
+def _field_errors(encoded: msgspec.Raw) -> Iterator[ReceivedFieldError]:
+    """Yield the errors that have a known shape."""
     try:
-        entries = msgspec.json.decode(errors, type=list[msgspec.Raw] | None)
+        errors: Json = msgspec.json.decode(encoded)
     except DECODE_ERRORS:
         return
-    for entry in entries or ():
-        with suppress(*DECODE_ERRORS):
-            yield msgspec.json.decode(entry, type=ReceivedFieldError)
+    entries = _with_fields(errors) if isinstance(errors, dict) else errors
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, str):
+            entry = {"message": entry}
+        if isinstance(entry, dict):
+            with suppress(msgspec.ValidationError):
+                error = msgspec.convert(
+                    {**entry, "field": _first(entry, _FIELD_NAMES), "message": _first(entry, _MESSAGE_NAMES)},
+                    ReceivedFieldError,
+                )
+                if error.field or error.message:
+                    yield error
+
+
+def _with_fields(errors: dict[str, Json]) -> list[Json]:
+    """Return the errors of an object that has a text, or a list of texts, for each field."""
+    return [
+        {"field": field, "message": text}
+        for field, texts in errors.items()
+        for text in (texts if isinstance(texts, list) else [texts])
+        if isinstance(text, str)
+    ]
+
+
+def _first(entry: dict[str, Json], names: tuple[str, ...]) -> Json:
+    """Return the first of these members that is there, or ""."""
+    return next((entry[name] for name in names if entry.get(name)), "")
 
 
 def explanation(problem: ReceivedProblem | None, body: bytes, *, content_type: str) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from sentinel.core.pulse.observation import MalformedItem
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
 from sentinel.pulse.forecast import estimate
@@ -72,8 +73,8 @@ async def forecast(
     answer_after: timedelta,
     duration: timedelta,
     progress: Callable[[int], None] = lambda fetched: None,
-) -> tuple[Forecast, Sequence[str]]:
-    """Return the forecast, and one message for each item that could not be read.
+) -> tuple[Forecast, Sequence[MalformedItem]]:
+    """Return the forecast, and the items that could not be read.
 
     Raises `FetchError` if the fleet cannot be read to its end, and `EmptyFleet`.
     """

@@ -23,6 +23,7 @@ from sentinel.core.json import Malformed
 from sentinel.core.pulse import listing
 from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.message import Composer
+from sentinel.core.pulse.observation import MalformedItem
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
@@ -51,8 +52,8 @@ class Calibration(msgspec.Struct, frozen=True):
     at: datetime
     profile: FleetProfile
     costs: Costs
-    malformed: Sequence[str]
-    """One message for each item that could not be read."""
+    malformed: Sequence[MalformedItem]
+    """The items that could not be read."""
 
 
 class EmptyFleet(LookupError):
@@ -71,7 +72,7 @@ async def calibrate(
     """Measure a fleet. Raises `FetchError` if it cannot be read to its end, and `EmptyFleet`."""
     counted = _PageCounter(fleet)
     recorder = _ProfileRecorder(progress)
-    composer = Composer(settings.message_data)
+    composer = settings.composer
     pulse = Pulse(
         resource_type=settings.resource_type,
         poll_interval=settings.poll_interval,
@@ -147,7 +148,7 @@ class _ProfileRecorder:
         self._is_done = False
         self.profile = FleetProfile()
         self.documents: list[bytes] = []
-        self.malformed: list[str] = []
+        self.malformed: list[MalformedItem] = []
 
     def decided(self, page: PageReport) -> None:
         self._fetched += len(page.paced_decisions)

@@ -123,6 +123,13 @@ def number(minimum: float, maximum: float) -> FieldType:
     return FieldType(f"a number from {minimum:g} to {maximum:,.0f}".replace(",", ""), parse)
 
 
+def _parse_share(text: str) -> float:
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
+    if not 0 <= value < 1:
+        raise InvalidValue
+    return value
+
+
 def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> FieldType:
     """A value of an enumeration."""
     values: dict[str, E] = {member.value: member for member in enumeration}
@@ -153,6 +160,7 @@ def _parse_path(text: str) -> Path:
 TEXT: Final = text("text")
 BOOLEAN: Final = FieldType("true or false", _parse_boolean)
 PATH: Final = FieldType("the path of a file", _parse_path)
+SHARE: Final = FieldType("a number from 0 to below 1, such as 0.1", _parse_share)
 SECRET: Final = FieldType("a secret", Secret, is_secret=True)
 POSITIVE_DURATION: Final = duration(minimum=timedelta(microseconds=1))
 ANY_DURATION: Final = duration(minimum=timedelta(0))
