@@ -6,14 +6,16 @@ template `{{.metadata.labels.region}}` and is faster. Results are always strings
 missing field, or another type where an object was expected, does not stop an event. Both are returned to the
 caller by field, so that it can count them and warn once.
 
+Decoding a document costs more than composing from it, so only the fields that the tree reads are decoded.
+
 Code may also put leaves into the mapping. The reason of a decision gets into the data that way: it is not a member
 of the resource, and a member called `reason` can still be read as `.reason`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict
 
 import msgspec
 
@@ -26,7 +28,7 @@ from sentinel.core.gotemplate import (
     parse_path,
 )
 from sentinel.core.gotemplate.reads import shortest
-from sentinel.core.json import Json
+from sentinel.core.json import DECODE_ERRORS, Json, Malformed
 from sentinel.core.pulse.decision import Reason
 
 MessageData: TypeAlias = "Mapping[str, str | Leaf | ByReason | MessageData]"
@@ -105,6 +107,7 @@ _Compiled: TypeAlias = "dict[str, Leaf | ByReason | _Compiled]"
 _Tree: TypeAlias = "dict[str, Leaf | _Tree]"
 _Filled: TypeAlias = "dict[str, str | _Filled]"
 _encode = msgspec.json.Encoder().encode
+_whole: msgspec.json.Decoder[Json] = msgspec.json.Decoder()
 
 
 class Composer:
@@ -114,15 +117,40 @@ class Composer:
         compiled = _compile(message_data)
         # One tree per reason, so that a field for the reason makes composing no slower.
         self._trees = {reason: _resolve(compiled, reason) for reason in Reason}
+        self._flat = {reason: _flat_paths(tree) for reason, tree in self._trees.items()}
+        leaves = _leaves(self._trees[Reason.GENERATION_CHANGED])  # the same paths for every reason
+        self._paths = shortest(frozenset[tuple[str, ...]]().union(*(leaf.fields_read() for leaf in leaves)))
+        self._decoder = _whole if () in self._paths else msgspec.json.Decoder[Json](_partial(self._paths))
 
     def fields_read(self) -> tuple[str, ...] | None:
         """Return the paths that composing reads, to request only those; None if it reads everything."""
-        leaves = _leaves(self._trees[Reason.GENERATION_CHANGED])  # the same paths for every reason
-        paths = frozenset[tuple[str, ...]]().union(*(leaf.fields_read() for leaf in leaves))
-        return None if () in paths else tuple(sorted(map(".".join, shortest(paths))))
+        return None if () in self._paths else tuple(sorted(map(".".join, self._paths)))
+
+    def decode(self, document: msgspec.Raw) -> Json:
+        """Decode the members of a document that composing reads.
+
+        Raises `Malformed` if any part of the document is not valid JSON. A number beyond the range of a float64 is
+        valid JSON; it is malformed only where it is read.
+        """
+        try:
+            encoded = bytes(document)
+            if not encoded.isascii():
+                encoded.decode()  # the decoder checks the syntax of the members that it skips, but not this
+            return self._decoder.decode(encoded)
+        except DECODE_ERRORS:
+            pass  # perhaps another type where an object was expected, which is the leaves' business
+        try:
+            return _whole.decode(document)
+        except DECODE_ERRORS as error:
+            raise Malformed(str(error)) from error
 
     def compose(self, document: Json, reason: Reason) -> Composed:
-        """Return the data of an event for this document and reason."""
+        """Return the data of an event for this document, as `decode` returns it or whole, and reason."""
+        flat = self._flat[reason]
+        if flat is not None:
+            texts = _texts(flat, document)
+            if texts is not None:
+                return Composed(msgspec.Raw(_encode(texts)))
         missing: list[str] = []
         failed: list[tuple[str, str]] = []
         filled = _fill(self._trees[reason], document, "", missing, failed)
@@ -167,6 +195,36 @@ def _leaves(tree: _Tree) -> Iterator[Leaf]:
             yield from _leaves(node)
         else:
             yield node
+
+
+def _partial(paths: Iterable[tuple[str, ...]]) -> Any:
+    """Return the type of an object of which only these paths are decoded. None of them is below another."""
+    members: dict[str, set[tuple[str, ...]]] = {}
+    for name, *rest in paths:
+        members.setdefault(name, set()).add(tuple(rest))
+    types = {name: Any if () in below else _partial(below) | None for name, below in members.items()}
+    make_type: Any = TypedDict  # mypy knows only types that are written in the source
+    return make_type("_Partial", types, total=False)
+
+
+def _flat_paths(tree: _Tree) -> Sequence[tuple[str, FieldPath]] | None:
+    """Return the fields of message data that consists of paths only, as most does; None for any other."""
+    paths = [(name, node) for name, node in tree.items() if isinstance(node, FieldPath)]
+    return paths if len(paths) == len(tree) else None
+
+
+def _texts(paths: Sequence[tuple[str, FieldPath]], document: Json) -> dict[str, str] | None:
+    """Return the values at the paths if all are there; the same as `_fill`, in half the time."""
+    texts = {}
+    try:
+        for name, path in paths:
+            value: Any = document
+            for step in path.names:
+                value = value[step]
+            texts[name] = value if type(value) is str else path.render(document)
+    except (KeyError, TypeError, RenderError):
+        return None
+    return texts
 
 
 def _fill(tree: _Tree, document: Json, prefix: str, missing: list[str], failed: list[tuple[str, str]]) -> _Filled:
