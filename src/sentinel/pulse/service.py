@@ -201,7 +201,7 @@ class Pulse:
             try:
                 composed = compose(decode(resource.document), paced.decision.reason)
             except Malformed as error:
-                # The whole document is decoded only here; fields that no decision reads may be invalid.
+                # Fields that no decision reads are decoded only here, so they may be invalid.
                 walk.malformed += 1
                 self._observer.decided(PageReport((), (f"{paced.resource.id}: {error}",), now))
                 continue

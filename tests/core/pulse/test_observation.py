@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentinel.core.json import Malformed
@@ -400,6 +400,9 @@ resources = st.fixed_dictionaries(
 
 
 @given(st.lists(resources | json_values, max_size=4))
+@example([{"id": "cls-1", "metadata": {"labels": {"region": "us-east"}}, "status": FLAT}])
+@example([{"id": "cls-1", "labels": {}, "status": {"conditions": [condition("Reconciled", "True")]}}])
+@example([{"id": "cls-1", "status": FLAT, "metadata": 7}, {"id": "cls-2", "labels": {}, "metadata": 7}])
 def test_a_page_reads_the_same_whichever_shape_is_expected(documents: list[object]) -> None:
     body = msgspec.json.encode({"items": documents, "total": len(documents)})
 
