@@ -24,21 +24,21 @@ from bench.memory import MemoryFigures
 from bench.parts import PartsFigures
 from bench.publish import Publishing
 from bench.publish_pubsub import PubSubPublishing
-from bench.pulse import PulseFigures
+from bench.pulse import FleetState, PulseFigures
+from tests.support.fleet.fake_api import ResourceShape
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TYPICAL = 100_000
 """The fleet size of the budgets."""
-PER_RESOURCE = 8.0
-PER_RESOURCE_WITH_FIELDS = 4.0
 MEBIBYTES = {
-    ("rabbitmq", True): 64.0,
-    ("rabbitmq", False): 96.0,
-    ("pubsub", True): 128.0,
-    ("pubsub", False): 128.0,
+    ("rabbitmq", FleetState.QUIET): 64.0,
+    ("rabbitmq", FleetState.PACED): 96.0,
+    ("pubsub", FleetState.QUIET): 128.0,
+    ("pubsub", FleetState.PACED): 128.0,
 }
+_STATES = {FleetState.QUIET: "healthy", FleetState.PACED: "every status stale"}
 LINEAR = 1.25
 """The limit for the cost of a resource in the largest fleet, relative to a fleet a hundredth its size."""
 
@@ -46,12 +46,14 @@ LINEAR = 1.25
 class Figures(msgspec.Struct, frozen=True):
     """All measurements."""
 
+    shapes: Sequence[PulseFigures]
+    """Whole processes on the shapes that users have, with the default page size, due and quiet."""
     pulses: Sequence[PulseFigures]
-    """Healthy fleets on RabbitMQ, by size."""
+    """Quiet fleets on RabbitMQ in large pages, by size."""
     at_typical_size: Sequence[PulseFigures]
-    """Both brokers, healthy and with stale statuses."""
+    """Both brokers, quiet and paced."""
     with_fields: PulseFigures
-    """A healthy fleet on a server that returns only the requested fields."""
+    """A quiet fleet on a server that returns only the requested fields."""
     rabbitmq: Publishing
     pubsub: PubSubPublishing
     composing: Composing
@@ -64,17 +66,17 @@ class Figures(msgspec.Struct, frozen=True):
 
 async def measure() -> Figures:
     """Measure everything and print progress."""
+    _print_progress("the whole pulse on each shape of resources")
+    shapes = await pulse.measure_shapes()
     pulses = []
     for size in SIZES:
-        _print_progress(f"a healthy fleet of {size:,}")
+        _print_progress(f"a quiet fleet of {size:,}")
         pulses.append(await pulse.measure(size))
     at_typical_size = [figures for figures in pulses if figures.resources == TYPICAL]
-    for broker, is_healthy in MEBIBYTES:
-        if (broker, is_healthy) != ("rabbitmq", True):
-            _print_progress(
-                f"{TYPICAL:,} resources on {broker}, {'healthy' if is_healthy else 'every status stale'}"
-            )
-            at_typical_size.append(await pulse.measure(TYPICAL, broker=broker, is_healthy=is_healthy))
+    for broker, state in MEBIBYTES:
+        if (broker, state) != ("rabbitmq", FleetState.QUIET):
+            _print_progress(f"{TYPICAL:,} resources on {broker}, {_STATES[state]}")
+            at_typical_size.append(await pulse.measure(TYPICAL, broker=broker, state=state))
     _print_progress(f"{TYPICAL:,} resources on a server that supports `fields`")
     with_fields = await pulse.measure(TYPICAL, has_fields=True)
     _print_progress("confirmed events on RabbitMQ")
@@ -92,6 +94,7 @@ async def measure() -> Figures:
     _print_progress("our implementations against libraries")
     against_libraries = await parts.measure()
     return Figures(
+        shapes=shapes,
         pulses=pulses,
         at_typical_size=at_typical_size,
         with_fields=with_fields,
@@ -108,29 +111,33 @@ async def measure() -> Figures:
 
 def budgets(figures: Figures) -> list[Budget]:
     """Return all budgets."""
-    by_size = {one.resources: one.microseconds_per_resource for one in figures.pulses}
+    by_size = {one.resources: one.microseconds for one in figures.pulses}
     return [
+        *pulse.budgets(figures.shapes),
         Budget(
-            f"fetch, decode, decide, pace: CPU per resource at {TYPICAL:,}", by_size[TYPICAL], "µs", PER_RESOURCE
+            f"the same, pages of {pulse.LARGE_PAGE}: {pulse.SHAPE_NAMES[ResourceShape.PLAIN]}",
+            by_size[TYPICAL],
+            "µs",
+            pulse.PER_RESOURCE,
         ),
         Budget(
             "the same, if the server supports `fields`",
-            figures.with_fields.microseconds_per_resource,
+            figures.with_fields.microseconds,
             "µs",
-            PER_RESOURCE_WITH_FIELDS,
+            pulse.PER_RESOURCE_WITH_FIELDS,
         ),
         Budget(
-            f"growth of the first from {SIZES[1]:,} to {SIZES[-1]:,}",
+            f"growth with the fleet in pages of {pulse.LARGE_PAGE}, from {SIZES[1]:,} to {SIZES[-1]:,}",
             by_size[SIZES[-1]] / by_size[SIZES[1]],
             "×",
             LINEAR,
         ),
         *(
             Budget(
-                f"peak memory at {one.resources:,} on {one.broker}, {_state(one)}",
+                f"peak memory at {one.resources:,} on {one.broker}, {_STATES[one.state]}",
                 one.peak_mebibytes,
                 "MiB",
-                MEBIBYTES[one.broker, one.is_healthy],
+                MEBIBYTES[one.broker, one.state],
             )
             for one in figures.at_typical_size
         ),
@@ -171,16 +178,20 @@ def page(figures: Figures) -> str:
         "# Performance\n",
         "<!-- Written by `make bench`. -->\n",
         "Measured on one machine, on loopback, with a real RabbitMQ, Google's Pub/Sub emulator and a server in",
-        "another process; resources of 1.8 kB in pages of 500. CPU is that of the Sentinel process alone.\n",
+        "another process; resources of 1.8 kB. CPU is that of the Sentinel process alone. *The whole pulse* is",
+        "all that the kernel charges to a `sentinel run` process with its log at level `info`: fetching,",
+        "deciding, composing, publishing and logging, with nothing left out. The rows on publishing and composing",
+        "are parts of it, measured alone. They do not add up to the whole.\n",
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}.\n",
         "| what | measured | budget |",
         "|---|---|---|",
         *(f"| {budget} |" for budget in budgets(figures)),
         "\n## By size of the fleet\n",
+        f"Nothing due, pages of {pulse.LARGE_PAGE}.\n",
         "| resources | CPU per resource | peak memory |",
         "|---|---|---|",
         *(
-            f"| {one.resources:,} | {one.microseconds_per_resource:.1f} µs | {one.peak_mebibytes:.0f} MiB |"
+            f"| {one.resources:,} | {one.microseconds:.1f} µs | {one.peak_mebibytes:.0f} MiB |"
             for one in figures.pulses
         ),
         *api.section(figures.api),
@@ -190,10 +201,6 @@ def page(figures: Figures) -> str:
         *parts.section(figures.parts),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _state(figures: PulseFigures) -> str:
-    return "healthy" if figures.is_healthy else "every status stale"
 
 
 def _print_progress(what: str) -> None:

@@ -1,7 +1,11 @@
-"""The pulse: CPU per resource and peak memory of `sentinel run`, by size of the fleet.
+"""The pulse: CPU per resource or per confirmed event and peak memory of `sentinel run`.
 
-The process under test is `sentinel run`, with a server in another process and a real RabbitMQ. The figures are its
-CPU time as the kernel counts it, over many consecutive cycles.
+    python -m bench.pulse [--resources N] [--rounds N] [--output json]
+
+The process under test is `sentinel run` with its log at level info in a pipe, a server in another process and a
+real RabbitMQ. The figures are its whole CPU time as the kernel counts it, over many consecutive cycles, so nothing
+is left out. By default they are measured on three shapes of resources, with the default page size, once with every
+resource due and once with nothing due.
 """
 
 from __future__ import annotations
@@ -11,23 +15,70 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 
 import aio_pika
 import msgspec
 
+from bench.budget import Budget, print_budgets
+from bench.command_line import make_parser
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
+from tests.support.fleet.fake_api import ResourceShape
 from tests.support.processes.service import SentinelProcess
 from tools.services.pubsub import EMULATOR_VARIABLE
 
-PAGE_SIZE = 500
+LARGE_PAGE = 500
+DEFAULT_PAGE = next(f.default for f in msgspec.structs.fields(ApiSettings) if f.name == "page_size")
+SHAPES_RESOURCES = 5_000
+"""The fleet on which shapes are compared."""
+
+PER_RESOURCE = 4.0
+"""CPU microseconds per quiet resource in pages of 500, whole resources."""
+PER_RESOURCE_WITH_FIELDS = 2.5
+PER_RESOURCE_BY_DEFAULT = 6.0
+"""On any shape, with the default page size."""
+PER_EVENT = 35.0
+"""CPU microseconds of everything that the process does for a confirmed event, with the default page size."""
+
 _RESOURCES_PER_ROUND = 100_000
+_EVENTS_PER_ROUND = 50_000
 _ROUNDS = 8
 _TIMEOUT = 300.0
+
+_SEED_DATA = {"resource_id": ".id", "resource_type": ".kind", "region": ".metadata.labels.region"}
+_PUBLIC_DATA = {"id": ".id", "kind": ".kind", "href": ".href", "generation": ".generation"}
+_CONFIGS: Mapping[ResourceShape, Mapping[str, object]] = {
+    ResourceShape.PLAIN: {"message_data": _SEED_DATA},
+    ResourceShape.METADATA: {
+        "message_data": _SEED_DATA,
+        "resource_selector": [{"label": "region", "value": "us-east"}],
+    },
+    ResourceShape.CONDITIONS: {"message_data": _PUBLIC_DATA},
+}
+"""What users of each shape configure: seed 000's sample file, and the conventional data of the public system."""
+
+SHAPE_NAMES = {
+    ResourceShape.PLAIN: "our own API's shape",
+    ResourceShape.METADATA: "labels in `metadata`, flat status",
+    ResourceShape.CONDITIONS: "the public API's conditions",
+}
+
+
+class FleetState(StrEnum):
+    """What a cycle does with each resource."""
+
+    QUIET = "quiet"
+    """Nothing is due."""
+    PACED = "paced"
+    """Every status is stale. Every resource is due and was published recently."""
+    DUE = "due"
+    """Every status is stale and nothing is paced. Every resource is published in every cycle."""
 
 
 class PulseFigures(msgspec.Struct, frozen=True):
@@ -38,45 +89,94 @@ class PulseFigures(msgspec.Struct, frozen=True):
 
     resources: int
     broker: str
-    is_healthy: bool
-    """Nothing is due. Otherwise every status is stale, and every resource is due and paced."""
+    state: FleetState
+    shape: ResourceShape
+    page_size: int
     has_fields: bool
     """Whether the server supports `fields`. Otherwise it returns whole resources."""
-    microseconds_per_resource: float
+    microseconds: float
+    """CPU per resource. If every resource is due, this is the CPU per confirmed event."""
     peak_mebibytes: float
 
 
 async def measure(
-    resources: int, *, broker: str = "rabbitmq", is_healthy: bool = True, has_fields: bool = False
+    resources: int,
+    *,
+    broker: str = "rabbitmq",
+    state: FleetState = FleetState.QUIET,
+    shape: ResourceShape = ResourceShape.PLAIN,
+    page_size: int = LARGE_PAGE,
+    has_fields: bool = False,
+    rounds: int = _ROUNDS,
 ) -> PulseFigures:
     """Run a pulse over this many resources, connected to `rabbitmq` or `pubsub`."""
-    updated = datetime.now(UTC) if is_healthy else datetime.now(UTC) - timedelta(hours=1)
-    cycles = max(1, _RESOURCES_PER_ROUND // resources)
+    is_quiet = state is FleetState.QUIET
+    updated = datetime.now(UTC) if is_quiet else datetime.now(UTC) - timedelta(hours=1)
+    cycles = max(1, (_EVENTS_PER_ROUND if state is FleetState.DUE else _RESOURCES_PER_ROUND) // resources)
     async with (
-        _server(resources, updated, has_cursor=has_fields) as endpoint,
+        _server(resources, updated, shape, has_cursor=has_fields) as endpoint,
         _BROKERS[broker]() as environ,
     ):
         with tempfile.TemporaryDirectory() as directory:
             config = {
+                **_CONFIGS[shape],
                 "resource_type": "clusters",
                 "poll_interval": "1ms",
                 "max_age_not_ready": "24h",
-                "max_age_ready": "24h" if is_healthy else "30m",
-                "hyperfleet_api": {"endpoint": endpoint, "page_size": PAGE_SIZE},
+                "max_age_ready": "24h" if is_quiet else "30m",
+                "hyperfleet_api": {"endpoint": endpoint, "page_size": page_size},
             }
-            async with SentinelProcess(Path(directory), config, environ=environ) as service:
+            if state is FleetState.DUE:
+                config["republish_interval"] = "0s"
+            async with SentinelProcess(
+                Path(directory), config, environ=environ, ignored_event="event.published"
+            ) as service:
                 await _wait_for_cycles(service, 2)
-                costs = [await _seconds_per_cycle(service, cycles) for _ in range(_ROUNDS)]
+                costs = [await _seconds_per_cycle(service, cycles) for _ in range(rounds)]
+                last = await service.until_event("cycle.done", since=len(service.lines), timeout=_TIMEOUT)
+                assert last["published"] == (resources if state is FleetState.DUE else 0), last
                 figures = PulseFigures(
                     resources,
                     broker,
-                    is_healthy,
+                    state,
+                    shape,
+                    page_size,
                     has_fields,
                     min(costs) / resources * 1e6,
                     peak_mebibytes(service.pid),
                 )
                 assert await service.stop() == 0
     return figures
+
+
+async def measure_shapes(
+    resources: int = SHAPES_RESOURCES, *, rounds: int = _ROUNDS, page_size: int = DEFAULT_PAGE
+) -> Sequence[PulseFigures]:
+    """Run a pulse over each shape, with every resource due and with nothing due."""
+    return [
+        await measure(resources, state=state, shape=shape, page_size=page_size, rounds=rounds)
+        for state in (FleetState.DUE, FleetState.QUIET)
+        for shape in ResourceShape
+    ]
+
+
+def budgets(shapes: Sequence[PulseFigures]) -> list[Budget]:
+    """Return the budgets of the whole process, on all shapes."""
+    return [
+        Budget(
+            f"{_what(one)}, pages of {one.page_size}: {SHAPE_NAMES[one.shape]}",
+            one.microseconds,
+            "µs",
+            PER_EVENT if one.state is FleetState.DUE else PER_RESOURCE_BY_DEFAULT,
+        )
+        for one in shapes
+    ]
+
+
+def _what(figures: PulseFigures) -> str:
+    if figures.state is FleetState.DUE:
+        return "the whole pulse: CPU per confirmed event, everything included"
+    return "the whole pulse: CPU per resource that is not due"
 
 
 async def _seconds_per_cycle(service: SentinelProcess, count: int) -> float:
@@ -98,15 +198,16 @@ async def _wait_for_cycles(service: SentinelProcess, count: int) -> None:
 
 
 @asynccontextmanager
-async def _server(resources: int, updated: datetime, *, has_cursor: bool) -> AsyncIterator[str]:
+async def _server(
+    resources: int, updated: datetime, shape: ResourceShape, *, has_cursor: bool
+) -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "tests.support.fleet.fake_api",
-        "--count",
-        str(resources),
-        "--last-updated",
-        updated.isoformat(),
+        f"--count={resources}",
+        f"--last-updated={updated.isoformat()}",
+        f"--shape={shape}",
         *(["--cursor"] if has_cursor else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -149,3 +250,18 @@ async def _pubsub() -> AsyncIterator[dict[str, str]]:
 
 
 _BROKERS = {"rabbitmq": _rabbitmq, "pubsub": _pubsub}
+
+
+def main() -> int:
+    parser = make_parser("pulse", __doc__)
+    parser.add_argument("--resources", type=int, default=SHAPES_RESOURCES)
+    options = parser.parse_args()
+    figures = asyncio.run(measure_shapes(options.resources, rounds=options.rounds))
+    if options.output == "json":
+        print(msgspec.json.encode(figures).decode())
+        return 0
+    return print_budgets(budgets(figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.ids import segment_pattern, uuid7
+from sentinel.core.ids import RANDOM_BYTES, segment_pattern, uuid7, uuid7s
 
 
 @given(
@@ -23,6 +23,21 @@ def test_an_id_is_a_uuid_of_version_7_with_its_time(now: datetime, random_bytes:
     assert made.version == 7
     assert made.variant == uuid.RFC_4122
     assert abs((made.int >> 80) - now.timestamp() * 1000) <= 1
+
+
+@given(
+    st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2500, 1, 1), timezones=st.just(UTC)),
+    st.lists(st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES), max_size=5),
+)
+def test_ids_made_together_are_those_made_one_by_one(now: datetime, randoms: list[bytes]) -> None:
+    together = uuid7s(now, b"".join(randoms))
+
+    assert together == [uuid7(now, random_bytes) for random_bytes in randoms]
+    # The random bits that version and variant leave free are kept.
+    free = ~(0xF << 76 | 0x3 << 62) & (2**80 - 1)
+    assert [uuid.UUID(made).int & free for made in together] == [
+        int.from_bytes(random_bytes, "big") & free for random_bytes in randoms
+    ]
 
 
 @pytest.mark.parametrize("text", ["c1", "a.b", "..a", "~x_-", "x" * 128])

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
+from bench.pulse import PER_EVENT, PER_RESOURCE_BY_DEFAULT
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
@@ -16,9 +17,10 @@ from sentinel.ports.fleet import FetchError
 from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.pulse.forecast import Forecast, forecast
 from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
-from sentinel.pulse.forecast.estimate import Costs, Estimator
+from sentinel.pulse.forecast.estimate import LOG_MICROSECONDS, PUBLISH_MICROSECONDS, Costs, Estimator
 from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
 from sentinel.pulse.settings import PulseSettings
+from sentinel.pulse.telemetry import unread_telemetry
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import LogLevel
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
@@ -468,6 +470,23 @@ def test_an_incomplete_walk_raises() -> None:
 
     with pytest.raises(FetchError, match="page 2: 500"):
         forecast_of(fleet, settings_of())
+
+
+def test_the_assumed_cost_of_an_event_is_what_the_whole_budget_leaves() -> None:
+    composing = 4.0
+
+    assumed = PUBLISH_MICROSECONDS + LOG_MICROSECONDS
+
+    assert assumed + composing + PER_RESOURCE_BY_DEFAULT == PER_EVENT
+
+
+def test_calibration_logs_nothing_and_counts_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "sentinel")
+
+    telemetry = unread_telemetry(shard="all", resource_type="clusters")
+    telemetry.crashed(ValueError("a bug"))
+
+    assert caplog.records == []
 
 
 def test_logging_every_event_costs_cpu() -> None:

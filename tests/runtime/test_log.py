@@ -562,3 +562,138 @@ def test_logging_loads_neither_metrics_nor_http() -> None:
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
 
     assert result.stdout.strip() == "[]", result.stderr
+
+
+VALUES = st.one_of(
+    st.text(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.none(),
+    st.booleans(),
+    st.sampled_from(Mode),
+    st.lists(st.text(), max_size=2),
+    st.sampled_from(
+        [SECRET, f"x {SECRET} y", "amqp://user:p4ss@host", "?token=abcdef", "Bearer abc123", "\ud800"]
+    ),
+)
+
+
+class CountingStream(io.StringIO):
+    """Counts writes and flushes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = self.flushes = 0
+
+    def write(self, text: str) -> int:
+        self.writes += 1
+        return super().write(text)
+
+    def flush(self) -> None:
+        self.flushes += 1
+        super().flush()
+
+
+class TestInfoEach:
+    @pytest.mark.parametrize("layout", ["json", "console"])
+    @given(rows=st.lists(st.tuples(VALUES, VALUES), max_size=4), bound=VALUES)
+    def test_lines_are_those_of_single_calls(
+        self, layout: str, rows: list[tuple[object, object]], bound: object
+    ) -> None:
+        written = []
+        for is_batch in (False, True):
+            stream = io.StringIO()
+            logging_setup = configure_logging("info", layout, stream=stream, secrets=[SECRET], environ={})
+            log = get_logger("x").bind(bound=bound)
+            if is_batch:
+                log.info_each("made", first=[row[0] for row in rows], time=[row[1] for row in rows])
+            else:
+                for first, time in rows:
+                    log.info("made", first=first, time=time)
+            logging_setup.restore()
+            written.append(without_times(stream.getvalue(), layout))
+
+        assert written[0] == written[1]
+
+    def test_all_lines_are_one_write_and_one_flush(self, configure: Configure) -> None:
+        stream = CountingStream()
+        output = configure(stream=stream)
+
+        get_logger("x").info_each("made", number=[1, 2, 3])
+
+        assert (stream.writes, stream.flushes) == (1, 1)
+        assert [record["number"] for record in output.records] == [1, 2, 3]
+
+    def test_nothing_is_written_below_the_level(self, configure: Configure) -> None:
+        output = configure("warning")
+
+        get_logger("x").info_each("made", number=[1, 2])
+
+        assert output.text == ""
+
+    def test_other_handlers_get_each_record(self, configure: Configure, caplog: pytest.LogCaptureFixture) -> None:
+        output = configure()
+
+        get_logger("x").bind(who="me").info_each("made", number=[1, 2])
+
+        assert [vars(record)["fields"] for record in caplog.records] == [
+            {"who": "me", "number": 1},
+            {"who": "me", "number": 2},
+        ]
+        assert len(output.records) == 2
+
+    def test_filters_are_asked_about_each_record(self, configure: Configure) -> None:
+        output = configure()
+        logger = logging.getLogger("sentinel.x")
+        numbers: list[object] = []
+
+        def keep_even(record: logging.LogRecord) -> bool:
+            numbers.append(vars(record)["fields"]["number"])
+            return int(vars(record)["fields"]["number"]) % 2 == 0
+
+        for filtered in (logger, logging.getLogger().handlers[-1]):
+            filtered.addFilter(keep_even)
+            get_logger("x").info_each("made", number=[1, 2])
+            filtered.removeFilter(keep_even)
+
+        assert numbers == [1, 2, 1, 2]
+        assert [record["number"] for record in output.records] == [2, 2]
+
+    def test_a_handler_above_the_level_gets_nothing(self, configure: Configure) -> None:
+        output = configure()
+        logging.getLogger().handlers[-1].setLevel(logging.WARNING)
+
+        get_logger("x").info_each("made", number=[1])
+
+        assert output.text == ""
+
+    def test_a_line_that_the_stream_cannot_encode_is_dropped_alone(self, configure: Configure) -> None:
+        raw = io.BytesIO()
+        configure("info", "console", stream=io.TextIOWrapper(raw, "ascii"))
+
+        get_logger("x").info_each("made", name=["a", "é", "b"])
+
+        assert [line.rpartition(b"=")[2] for line in raw.getvalue().splitlines()] == [b"a", b"b"]
+
+    def test_a_stream_that_fails_does_not_fail_the_caller(self, configure: Configure) -> None:
+        stream = io.StringIO()
+        configure(stream=stream)
+        stream.close()
+
+        get_logger("x").info_each("made", number=[1])
+
+
+def without_times(text: str, layout: str) -> list[object]:
+    if layout == "json":
+        return [list((json.loads(line) | {"time": ""}).items()) for line in text.split("\n")[:-1]]
+    return [line.partition(" ")[2] for line in text.split("\n")]
+
+
+@given(
+    st.lists(VALUES.filter(lambda value: isinstance(value, str)).map(str), max_size=6),
+    st.sampled_from([SECRET, "abc", "a", "1"]),
+)
+def test_texts_redacted_together_are_those_redacted_one_by_one(texts: list[str], secret: str) -> None:
+    redactor = Redactor([secret])
+
+    assert list(redactor.redact_each(texts)) == [redactor.redact(text) for text in texts]

@@ -7,14 +7,26 @@ from datetime import datetime
 MAX_ID_LENGTH = 128
 
 
+RANDOM_BYTES = 10
+"""How many random bytes an id needs."""
+
+_RANDOM_DIGITS = 2 * RANDOM_BYTES
+_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""The digit with its two high bits set to the variant of RFC 9562."""
+
+
 def uuid7(now: datetime, random_bytes: bytes) -> str:
     """Return a UUID of version 7 from a time and ten random bytes. It sorts by time, so it is cheap to index."""
-    milliseconds = int(now.timestamp() * 1000)
-    number = (milliseconds << 80) | int.from_bytes(random_bytes[:10], "big")
-    number = number & ~(0xF << 76) | (0x7 << 76)
-    number = number & ~(0x3 << 62) | (0x2 << 62)
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    [made] = uuid7s(now, random_bytes[:RANDOM_BYTES])
+    return made
+
+
+def uuid7s(now: datetime, random_bytes: bytes) -> list[str]:
+    """Return one UUID for each ten random bytes, all of one time, which is formatted once."""
+    time = f"{int(now.timestamp() * 1000):012x}"
+    start, digits = f"{time[:8]}-{time[8:]}-7", random_bytes.hex()
+    each = [digits[at : at + _RANDOM_DIGITS] for at in range(0, len(digits), _RANDOM_DIGITS)]
+    return [f"{start}{own[1:4]}-{_VARIANTS[own[4]]}{own[5:8]}-{own[8:]}" for own in each]
 
 
 def segment_pattern(max_length: int) -> str:

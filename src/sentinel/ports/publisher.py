@@ -47,6 +47,9 @@ class PublishOutcome(StrEnum):
     UNSENDABLE = "unsendable"
     """It was not sent and never can be: too large, or not expressible in the broker's protocol."""
 
+    # Enum hashes in Python, which would be most of the cost of counting outcomes.
+    __hash__ = str.__hash__
+
 
 class Publisher(Protocol):
     """Publishes events.

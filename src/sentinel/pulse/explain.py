@@ -219,7 +219,8 @@ class _DecisionRecorder:
                 self._recorded[seen.id] = None
             elif paced.verdict is PacingVerdict.SKIP and seen.id not in self._recorded:
                 try:
-                    composed = self._composer.compose(resource.decode(), paced.decision.reason)
+                    decoded = self._composer.decode(resource.document)
+                    composed = self._composer.compose(decoded, paced.decision.reason)
                 except Malformed as error:
                     self.malformed.append(MalformedItem(seen.id, str(error)))
                     continue

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from sentinel.core import events
-from sentinel.core.ids import uuid7
+from sentinel.core.ids import RANDOM_BYTES, uuid7s
 from sentinel.core.json import Malformed
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer
@@ -197,24 +197,22 @@ class Pulse:
     ) -> list[PendingEvent]:
         now = self._clock.now()
         time = timestamp(now)
-        random_bytes = self._randomness(10 * len(due))
+        ids = uuid7s(now, self._randomness(RANDOM_BYTES * len(due)))
+        decode, compose = self._composer.decode, self._composer.compose
+        types: dict[str, str] = {}
         batch = []
-        for n, (resource, paced) in enumerate(due):
+        for event_id, (resource, paced) in zip(ids, due, strict=True):
+            kind = paced.resource.kind
+            if kind not in types:
+                types[kind] = events.event_type(kind, self._resource_type)
             try:
-                composed = self._composer.compose(resource.decode(), paced.decision.reason)
+                composed = compose(decode(resource.document), paced.decision.reason)
             except Malformed as error:
-                # The whole document is decoded only here; fields that no decision reads may be invalid.
+                # Fields that no decision reads are decoded only here, so they may be invalid.
                 walk.malformed += 1
                 self._observer.decided(PageReport((), (MalformedItem(paced.resource.id, str(error)),), now))
                 continue
-            event = events.Event(
-                uuid7(now, random_bytes[10 * n : 10 * n + 10]),
-                events.event_type(paced.resource.kind, self._resource_type),
-                paced.resource.id,
-                time,
-                composed.data,
-                traceparent,
-            )
+            event = events.Event(event_id, types[kind], paced.resource.id, time, composed.data, traceparent)
             batch.append(PendingEvent(paced, event, composed.missing, composed.failed))
         return batch
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
@@ -42,12 +42,37 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-class _RecordFormatter(logging.Formatter):
+class LogBatch(msgspec.Struct, frozen=True):
+    """Many records of one event."""
+
+    name: str
+    level: int
+    event: str
+    created: float
+    """The time of all records, in seconds since 1970."""
+    fields: Mapping[str, object]
+    """The fields that all records share."""
+    columns: Mapping[str, Sequence[object]]
+    """The other fields, each with its values; all of one length."""
+
+    def records(self) -> Iterator[logging.LogRecord]:
+        """Yield the records, for handlers that know nothing of batches."""
+        for row in zip(*self.columns.values(), strict=True):
+            record = logging.LogRecord(self.name, self.level, "", 0, self.event, None, None)
+            record.fields = {**self.fields, **dict(zip(self.columns, row, strict=True))}
+            yield record
+
+
+class RecordFormatter(logging.Formatter):
     """Converts a record, ours or a library's, into plain redacted values."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
+
+    def format_batch(self, batch: LogBatch) -> str:
+        """Return the lines of all records, each with its line break."""
+        raise NotImplementedError
 
     def _event(self, record: logging.LogRecord) -> str:
         try:
@@ -57,11 +82,32 @@ class _RecordFormatter(logging.Formatter):
 
     def _fields(self, record: logging.LogRecord) -> dict[str, Plain]:
         fields: Mapping[str, object] = getattr(record, "fields", {})
-        plain = {f"{name}_" if name in _RESERVED else name: self._plain(value) for name, value in fields.items()}
+        plain = self._shared_fields(fields)
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and "error" not in plain:
             plain["error"] = self._plain(error)
         return plain
+
+    def _shared_fields(self, fields: Mapping[str, object]) -> dict[str, Plain]:
+        return {_field_name(name): self._plain(value) for name, value in fields.items()}
+
+    def _rows(self, batch: LogBatch) -> Iterator[dict[str, Plain]]:
+        """Yield the plain fields of each record."""
+        shared = self._shared_fields(batch.fields)
+        names = [_field_name(name) for name in batch.columns]
+        for values in zip(*map(self._plain_column, batch.columns.values()), strict=True):
+            yield {**shared, **dict(zip(names, values, strict=True))}
+
+    def _plain_column(self, values: Sequence[object]) -> Sequence[Plain]:
+        texts = [value for value in values if type(value) is str]
+        if len(texts) == len(values):
+            return [_shortened(text) for text in self._redactor.redact_each(texts)]
+        # The values of other columns are often the same object, such as a member of an enum.
+        plain: dict[int, Plain] = {}
+        for value in values:
+            if id(value) not in plain:
+                plain[id(value)] = self._plain(value)
+        return [plain[id(value)] for value in values]
 
     def _traceback(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
@@ -108,30 +154,47 @@ class _RecordFormatter(logging.Formatter):
 
     def _text(self, text: str) -> str:
         """Redact, then shorten: half of a secret would not be recognized."""
-        text = self._redactor.redact(text)
-        return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+        return _shortened(self._redactor.redact(text))
 
 
-class JsonFormatter(_RecordFormatter):
+class JsonFormatter(RecordFormatter):
     """One JSON object per line: `time`, `level`, `logger`, `event`, then the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Plain] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")[:-6] + "Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": self._event(record),
-        }
+        line = _head(record.created, record.levelname, record.name, self._event(record))
         line.update(self._fields(record))
         if trace := self._traceback(record):
             line["traceback"] = trace
+        return _encode_line(line)
+
+    def format_batch(self, batch: LogBatch) -> str:
+        event = self._redactor.redact(batch.event)
+        head = _head(batch.created, logging.getLevelName(batch.level), batch.name, event)
+        lines = [{**head, **fields} for fields in self._rows(batch)]
         try:
-            return msgspec.json.encode(line).decode()
-        except (OverflowError, UnicodeError):  # integers beyond 64 bits, lone surrogates
-            return json.dumps(line)
+            return _encoder.encode_lines(lines).decode()
+        except _UNENCODABLE:
+            return "".join(f"{_encode_line(line)}\n" for line in lines)
 
 
-class ConsoleFormatter(_RecordFormatter):
+_encoder = msgspec.json.Encoder()
+_UNENCODABLE = (OverflowError, UnicodeError)
+"""Integers beyond 64 bits, lone surrogates."""
+
+
+def _head(created: float, level: str, name: str, event: str) -> dict[str, Plain]:
+    time = datetime.fromtimestamp(created, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    return {"time": time, "level": level.lower(), "logger": name, "event": event}
+
+
+def _encode_line(line: dict[str, Plain]) -> str:
+    try:
+        return _encoder.encode(line).decode()
+    except _UNENCODABLE:
+        return json.dumps(line)
+
+
+class ConsoleFormatter(RecordFormatter):
     """An aligned line for people. Ambiguous and unprintable values are quoted."""
 
     def __init__(self, redactor: Redactor, *, color: bool) -> None:
@@ -139,19 +202,35 @@ class ConsoleFormatter(_RecordFormatter):
         self._color = color
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        level = record.levelname.lower()
-        name = record.name.removeprefix("sentinel.")
-        event = _printable(self._event(record))
-        fields = [f"{field}={_format_value(value)}" for field, value in self._fields(record).items()]
-        if self._color:
-            tint = _COLORS.get(level, "")
-            line = f"{_DIM}{time}{_RESET} {tint}{level:<7}{_RESET} {_DIM}{name:<10}{_RESET} {_BOLD}{event}{_RESET}"
-        else:
-            line = f"{time} {level:<7} {name:<10} {event}"
-        line = " ".join((line, *fields))
+        head = self._head(record.created, record.levelname, record.name, self._event(record))
+        line = _console_line(head, self._fields(record))
         trace = self._traceback(record)
         return "\n".join((line, *(f"  {_printable(row)}" for row in trace.split("\n")))) if trace else line
+
+    def format_batch(self, batch: LogBatch) -> str:
+        event = self._redactor.redact(batch.event)
+        head = self._head(batch.created, logging.getLevelName(batch.level), batch.name, event)
+        return "".join(f"{_console_line(head, fields)}\n" for fields in self._rows(batch))
+
+    def _head(self, created: float, level: str, name: str, event: str) -> str:
+        time = datetime.fromtimestamp(created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        level, name, event = level.lower(), name.removeprefix("sentinel."), _printable(event)
+        if not self._color:
+            return f"{time} {level:<7} {name:<10} {event}"
+        tint = _COLORS.get(level, "")
+        return f"{_DIM}{time}{_RESET} {tint}{level:<7}{_RESET} {_DIM}{name:<10}{_RESET} {_BOLD}{event}{_RESET}"
+
+
+def _console_line(head: str, fields: Mapping[str, Plain]) -> str:
+    return " ".join((head, *(f"{field}={_format_value(value)}" for field, value in fields.items())))
+
+
+def _field_name(name: str) -> str:
+    return f"{name}_" if name in _RESERVED else name
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 def _format_value(value: Plain) -> str:

@@ -45,7 +45,7 @@ class ExitCode(IntEnum):
 
 
 def tune_memory() -> None:
-    """Tune the allocator and the garbage collector of a server with large responses. Call once after startup.
+    """Tune the allocator and the garbage collector of a service with large bodies. Call once after startup.
 
     By default glibc returns every large block to the kernel. Faulting in fresh pages for the next one costs more
     than filling them. And loaded modules stay, so garbage collections need not scan them.

@@ -14,7 +14,7 @@ import hmac
 import json
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
@@ -129,6 +129,14 @@ class Redactor:
             for pattern in _CREDENTIALS:
                 text = pattern.sub(rf"\1{MASK}", text)
         return text
+
+    def redact_each(self, texts: Sequence[str]) -> Sequence[str]:
+        """Return each text as `redact` does. One pass over all of them shows that most contain no secret."""
+        # A separator without spaces, which would make it look for credentials. A match across it costs only time.
+        together = "\0".join(texts)
+        if self.redact(together) == together:
+            return texts
+        return [self.redact(text) for text in texts]
 
 
 def secrets_in_environment(environ: Mapping[str, str]) -> Iterator[str]:

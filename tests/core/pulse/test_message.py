@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.gotemplate import TemplateError
-from sentinel.core.json import Json, Malformed
+from sentinel.core.json import DECODE_ERRORS, Json, Malformed
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import (
     ByReason,
@@ -362,3 +362,98 @@ def test_the_reason_changes_nothing_else_in_the_data(document: Json, reason: Rea
     without = compose(plain, document, reason)
     assert msgspec.json.decode(composed.data) == msgspec.json.decode(without.data) | {"why": text}
     assert (composed.missing, composed.failed) == (without.missing, without.failed)
+
+
+LEAVES = (
+    "a literal",
+    ".a",
+    ".b.a",
+    ".c.b.a",
+    ".",
+    "{{.a.b}}",
+    "{{if .a}}{{.b.c}}{{else}}{{.c}}{{end}}",
+    "{{range $key, $value := .a}}{{$key}}={{$value}} {{end}}",
+    '{{index .a "b"}}',
+    "{{index .b 0}}",
+    "{{with .a.b}}{{.c}}{{else}}{{$.b}}{{end}}",
+    '{{printf "%v %T" .a .b.c}}',
+    "{{len .c}}",
+    '{{define "inner"}}{{.b}}{{end}}{{template "inner" .a}}',
+)
+message_datas = st.dictionaries(
+    st.sampled_from("xyz"),
+    st.sampled_from(LEAVES) | st.dictionaries(st.sampled_from("xyz"), st.sampled_from(LEAVES), max_size=2),
+    max_size=3,
+)
+BAD_TOKENS = (
+    b"\xff",
+    b"\\x",
+    b"\\ud800",
+    b"\x01",
+    b"01",
+    b"nul",
+    b"[" * 2000,
+    b'"',
+    b"{",
+    b",",
+    b"1e999",
+    b"\xc3\xa9",
+)
+
+
+def compose_whole(composer: Composer, encoded: bytes, reason: Reason) -> Composed | None:
+    """Compose from the whole document; None if it is malformed."""
+    try:
+        return composer.compose(msgspec.json.decode(encoded), reason)
+    except DECODE_ERRORS:
+        return None
+
+
+def compose_partly(composer: Composer, encoded: bytes, reason: Reason) -> Composed | None:
+    """Compose from the members that are read; None if the document is malformed."""
+    try:
+        return composer.compose(composer.decode(msgspec.Raw(encoded)), reason)
+    except Malformed:
+        return None
+
+
+class TestDecoding:
+    def test_only_the_members_that_are_read_are_decoded(self) -> None:
+        composer = Composer({"region": ".metadata.labels.region", "name": "{{.metadata.name}}"})
+
+        decoded = composer.decode(msgspec.Raw(msgspec.json.encode(CLUSTER)))
+
+        assert decoded == {"metadata": {"labels": {"region": "us-east"}, "name": "one"}}
+
+    def test_a_null_is_no_reason_to_decode_everything(self) -> None:
+        decoded = Composer({"owner": ".owner.id"}).decode(msgspec.Raw(b'{"owner": null, "id": "cls-1"}'))
+
+        assert decoded == {"owner": None}
+
+    @given(message_datas, json_values, st.sampled_from(Reason))
+    def test_events_are_those_composed_from_the_whole_document(
+        self, message_data: MessageData, document: Json, reason: Reason
+    ) -> None:
+        composer, encoded = Composer(message_data), msgspec.json.encode(document)
+
+        assert compose_partly(composer, encoded, reason) == compose_whole(composer, encoded, reason)
+
+    @given(message_datas, json_values, st.data())
+    def test_a_malformed_document_is_malformed_wherever_it_is_broken(
+        self, message_data: MessageData, document: Json, draw: st.DataObject
+    ) -> None:
+        composer, encoded = Composer(message_data), msgspec.json.encode({"rest": document, "a": document})
+        at = draw.draw(st.integers(0, len(encoded)))
+        broken = encoded[:at] + draw.draw(st.sampled_from(BAD_TOKENS)) + encoded[at:]
+
+        partly, whole = (way(composer, broken, Reason.EXPIRED_READY) for way in (compose_partly, compose_whole))
+
+        is_number_out_of_range = b"1e999" in broken and partly is not None
+        assert partly == whole or is_number_out_of_range
+
+    def test_a_number_beyond_float64_is_malformed_only_where_it_is_read(self) -> None:
+        document = msgspec.Raw(b'{"id": "cls-1", "spec": {"limit": 1e999}}')
+
+        assert Composer({"id": ".id"}).decode(document) == {"id": "cls-1"}
+        with pytest.raises(Malformed, match="out of range"):
+            Composer({"limit": ".spec.limit"}).decode(document)

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentinel.core.json import Malformed
 from sentinel.core.pulse import observation
+from sentinel.core.pulse.listing import decode_page
 from sentinel.core.pulse.observation import (
     FetchedResource,
     MalformedItem,
@@ -39,6 +40,12 @@ def condition(kind: str, status: str, **members: Any) -> dict[str, Any]:
 
 
 class TestFlatStatus:
+    def test_conditions_are_not_read_if_the_flat_fields_say_everything(self) -> None:
+        seen = observed(metadata={"labels": {"a": "b"}}, status={**FLAT, "conditions": "unreadable"})
+
+        assert seen.labels == {"a": "b"}
+        assert seen == observed(labels={"a": "b"}, status=FLAT)
+
     def test_every_field_is_read(self) -> None:
         seen = observed(
             kind="Cluster",
@@ -442,3 +449,29 @@ def test_any_status_is_an_observation_or_malformed(resource_id: str, generation:
     assert seen.id == resource_id
     assert seen.generation == generation
     assert seen.last_updated_time is None or seen.last_updated_time.tzinfo is UTC
+
+
+resources = st.fixed_dictionaries(
+    {"id": st.text(max_size=3)},
+    optional={
+        "generation": st.integers(0, 5) | json_values,
+        "labels": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2) | json_values,
+        "metadata": st.fixed_dictionaries({"labels": st.just({"region": "us-east"}) | json_values}) | json_values,
+        "status": statuses | st.just(FLAT) | json_values,
+    },
+)
+
+
+@given(st.lists(resources | json_values, max_size=4))
+@example([{"id": "cls-1", "metadata": {"labels": {"region": "us-east"}}, "status": FLAT}])
+@example([{"id": "cls-1", "labels": {}, "status": {"conditions": [condition("Reconciled", "True")]}}])
+@example([{"id": "cls-1", "status": FLAT, "metadata": 7}, {"id": "cls-2", "labels": {}, "metadata": 7}])
+def test_a_page_reads_the_same_whichever_shape_is_expected(documents: list[object]) -> None:
+    body = msgspec.json.encode({"items": documents, "total": len(documents)})
+
+    expected, other = (decode_page(body, expects_plain=expects_plain) for expects_plain in (True, False))
+
+    assert [each.observation for each in other.resources] == [each.observation for each in expected.resources]
+    assert [each.decode() for each in other.resources] == [each.decode() for each in expected.resources]
+    assert other.malformed == expected.malformed
+    assert (other.count, other.is_plain) == (expected.count, expected.is_plain)

@@ -159,6 +159,44 @@ def big_resource(number: int, *, last_updated: datetime | None = None) -> Docume
     return document
 
 
+class ResourceShape(StrEnum):
+    """Where a server writes labels and status.
+
+    - PLAIN: as our own API does: labels at the top, flat status fields, conditions besides.
+    - METADATA: as the specification of the pulse does: labels in `metadata`, flat status fields, no conditions.
+    - CONDITIONS: as the public API does: labels at the top, a status of conditions only, two of them for adapters.
+    """
+
+    PLAIN = auto()
+    METADATA = auto()
+    CONDITIONS = auto()
+
+
+def shaped_resource(shape: ResourceShape, number: int, *, last_updated: datetime) -> Document:
+    """Return a resource of about 1.8 kB in this shape."""
+    document = big_resource(number, last_updated=last_updated)
+    status, time = document["status"], last_updated.isoformat()
+    match shape:
+        case ResourceShape.PLAIN:
+            pass
+        case ResourceShape.METADATA:
+            del document["labels"], status["conditions"]
+            status["last_transition_time"] = time
+            document["ownerResource"] = {"id": "org-1", "kind": "Organization"}
+            document["spec"]["pools"] += [
+                {"name": f"pool-{n}", "machine": "n2-standard-8", "nodes": n} for n in range(4, 16)
+            ]
+        case ResourceShape.CONDITIONS:
+            del document["metadata"], document["spec"]["network"], document["spec"]["pools"][1:]
+            kinds = ("Reconciled", "LastKnownReconciled", "ValidationSuccessful", "DnsSuccessful")
+            document["status"] = {
+                "conditions": [condition(kind, "True", observed_generation=3, last_updated=time) for kind in kinds]
+            }
+        case _:
+            assert_never(shape)
+    return document
+
+
 class FleetServer(LoopbackServer):
     """Serves documents on numbered pages or with cursors."""
 
@@ -345,10 +383,10 @@ def _selection(query: Mapping[str, str]) -> dict[str, str]:
 class BulkPages:
     """Pages of big resources that differ only in their ids."""
 
-    def __init__(self, *, count: int, last_updated: datetime, has_cursor: bool) -> None:
+    def __init__(self, *, count: int, last_updated: datetime, has_cursor: bool, shape: ResourceShape) -> None:
         self._count = count
         self._has_cursor = has_cursor
-        self._template = msgspec.json.encode(big_resource(0, last_updated=last_updated))
+        self._template = msgspec.json.encode(shaped_resource(shape, 0, last_updated=last_updated))
 
     def page(self, query: Mapping[str, str]) -> bytes:
         size = int(query["size"])
@@ -387,9 +425,15 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--last-updated", type=datetime.fromisoformat, default=datetime.now(UTC))
     parser.add_argument("--cursor", action="store_true", help="support cursors and fields")
+    parser.add_argument("--shape", type=ResourceShape, default=ResourceShape.PLAIN)
     arguments = parser.parse_args()
     asyncio.run(
         serve_in_bulk(
-            BulkPages(count=arguments.count, last_updated=arguments.last_updated, has_cursor=arguments.cursor)
+            BulkPages(
+                count=arguments.count,
+                last_updated=arguments.last_updated,
+                has_cursor=arguments.cursor,
+                shape=arguments.shape,
+            )
         )
     )

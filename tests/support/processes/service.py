@@ -33,12 +33,15 @@ class ServiceProcess:
         *,
         environ: Mapping[str, str],
         program: Sequence[str] = _PROGRAM,
+        ignored_event: str = "",
     ) -> None:
-        """`program` are the arguments of Python before the command."""
+        """`program` are the arguments of Python before the command. Log lines of `ignored_event` are read and
+        dropped, for benchmarks that log millions of them."""
         self._arguments = [*program, *command]
         self._environ = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ} | dict(
             environ
         )
+        self._ignored = f'"event":"{ignored_event}"'.encode() if ignored_event else None
         self._arrived = asyncio.Condition()
         self._readers: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
@@ -160,6 +163,8 @@ class ServiceProcess:
         assert self._process is not None
         assert self._process.stderr is not None
         async for raw in self._process.stderr:
+            if self._ignored is not None and self._ignored in raw:
+                continue
             self.stderr += raw
             try:
                 line = msgspec.json.decode(raw, type=Line)
@@ -187,6 +192,7 @@ class SentinelProcess(ServiceProcess):
         *,
         environ: Mapping[str, str],
         arguments: Sequence[str] = (),
+        ignored_event: str = "",
     ) -> None:
         if isinstance(config, Path):
             file = config
@@ -203,6 +209,7 @@ class SentinelProcess(ServiceProcess):
                 *arguments,
             ),
             environ=environ,
+            ignored_event=ignored_event,
         )
 
 

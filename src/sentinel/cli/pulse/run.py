@@ -80,6 +80,7 @@ def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceC
         ],
         shared=[SharedResource("tracing", lambda: _closing(tracer)), shared_resource("broker", publisher)],
         description=_description(settings, broker),
+        has_large_bodies=True,
     )
 
 

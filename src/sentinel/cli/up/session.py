@@ -146,7 +146,7 @@ class UpSession:
             drain=_DRAIN_TIMEOUT,
             restart=_RESTART_BACKOFF,
             stopping=self._stopping,
-            has_large_responses=True,
+            has_large_bodies=True,
         )
 
     def _build_publisher(self, settings: PulseSettings) -> Publisher:

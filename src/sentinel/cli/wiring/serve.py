@@ -95,8 +95,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """For a service that adds and removes parts while it runs."""
     on_reload: Hook | None = None
     """Called on SIGHUP. None: SIGHUP stops the service."""
-    has_large_responses: bool = False
-    """Whether it sends bodies of many megabytes. The allocator then keeps large blocks for reuse."""
+    has_large_bodies: bool = False
+    """Whether it sends or receives bodies of 100 kB and more. The allocator then keeps large blocks for reuse."""
 
 
 def serve(
@@ -149,7 +149,7 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
         dynamic=assembly.dynamic,
         on_reload=assembly.on_reload,
     )
-    if assembly.has_large_responses:
+    if assembly.has_large_bodies:
         process.tune_memory()
     return process.main(service, log=context.log)
 

@@ -75,7 +75,7 @@ class BuiltServer(msgspec.Struct, frozen=True, kw_only=True):
                 **description,
                 "insecure": self.settings.insecure,
             },
-            has_large_responses=True,
+            has_large_bodies=True,
         )
 
     @property

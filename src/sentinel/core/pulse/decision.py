@@ -45,6 +45,9 @@ class Reason(StrEnum):
     NEVER_UPDATED = "never updated - no adapter has reported"
     PAUSED = "paused"
 
+    # Enum hashes in Python, which would be most of the cost of counting decisions.
+    __hash__ = str.__hash__
+
     @property
     def is_due(self) -> bool:
         return self not in (Reason.NOT_EXPIRED, Reason.PAUSED)

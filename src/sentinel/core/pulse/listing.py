@@ -14,6 +14,7 @@ malformed item.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Generic, TypeVar, assert_never, overload
 
@@ -21,10 +22,12 @@ import msgspec
 
 from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.pulse.observation import (
+    CompleteResource,
     FetchedResource,
     MalformedItem,
     Observation,
     WireResource,
+    complete_observation,
     malformed_item,
     observation,
     observe,
@@ -135,6 +138,9 @@ class _Envelope(msgspec.Struct, Generic[T], gc=False):
 _observed: msgspec.json.Decoder[_Envelope[WireResource] | list[WireResource]] = msgspec.json.Decoder(
     _Envelope[WireResource] | list[WireResource]
 )
+_completed: msgspec.json.Decoder[_Envelope[CompleteResource] | list[CompleteResource]] = msgspec.json.Decoder(
+    _Envelope[CompleteResource] | list[CompleteResource]
+)
 _encoded: msgspec.json.Decoder[_Envelope[msgspec.Raw] | list[msgspec.Raw]] = msgspec.json.Decoder(
     _Envelope[msgspec.Raw] | list[msgspec.Raw]
 )
@@ -165,8 +171,14 @@ class _Documents(Sequence[msgspec.Raw]):
         return self._documents()[index]
 
 
-def decode_page(body: bytes) -> DecodedPage:
-    """Decode a response. Raises `BadPage` if it is not a page of resources."""
+def decode_page(body: bytes, *, expects_plain: bool = True) -> DecodedPage:
+    """Decode a response. Raises `BadPage` if it is not a page of resources.
+
+    The result does not depend on `expects_plain`, only the time does. Pass whether the page before was plain.
+    """
+    if not expects_plain:
+        with suppress(*DECODE_ERRORS):  # perhaps in a member that need not be decoded
+            return _decoded(_completed.decode(body), plain_observation, complete_observation, _Documents(body))
     try:
         response = _observed.decode(body)
     except DECODE_ERRORS:

@@ -7,15 +7,17 @@ are native, a path results in the JSON value that it finds. A missing field, or 
 expected, does not stop an event. Both are returned to the caller by field, so that it can count them and warn
 once.
 
+Decoding a document costs more than composing from it, so only the fields that the tree reads are decoded.
+
 Code may also put leaves into the mapping. The reason of a decision gets into the data that way: it is not a member
 of the resource, and a member called `reason` can still be read as `.reason`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 import msgspec
 
@@ -28,7 +30,7 @@ from sentinel.core.gotemplate import (
     parse_path,
 )
 from sentinel.core.gotemplate.reads import shortest
-from sentinel.core.json import Json, Malformed
+from sentinel.core.json import DECODE_ERRORS, Json, Malformed
 from sentinel.core.pulse.decision import Reason
 
 MessageData: TypeAlias = "Mapping[str, str | Leaf | ByReason | MessageData]"
@@ -118,6 +120,7 @@ _Compiled: TypeAlias = "dict[str, Leaf | ByReason | _Compiled]"
 _Tree: TypeAlias = "dict[str, Leaf | _Tree]"
 _Filled: TypeAlias = "dict[str, Json | _Filled]"
 _encode = msgspec.json.Encoder().encode
+_whole: msgspec.json.Decoder[Json] = msgspec.json.Decoder()
 
 
 class Composer:
@@ -127,26 +130,47 @@ class Composer:
         compiled = _compile(message_data, types)
         # One tree per reason, so that a field for the reason makes composing no slower.
         self._trees = {reason: _resolve(compiled, reason) for reason in Reason}
+        self._flat = {reason: _flat_paths(tree) for reason, tree in self._trees.items()}
+        leaves = _leaves(self._trees[Reason.GENERATION_CHANGED])  # the same paths for every reason
+        self._paths = shortest(frozenset[tuple[str, ...]]().union(*(leaf.fields_read() for leaf in leaves)))
+        self._decoder = _whole if () in self._paths else msgspec.json.Decoder[Json](_partial(self._paths))
 
     def fields_read(self) -> tuple[str, ...] | None:
         """Return the paths that composing reads, to request only those; None if it reads everything."""
-        leaves = _leaves(self._trees[Reason.GENERATION_CHANGED])  # the same paths for every reason
-        paths = frozenset[tuple[str, ...]]().union(*(leaf.fields_read() for leaf in leaves))
-        return None if () in paths else tuple(sorted(map(".".join, shortest(paths))))
+        return None if () in self._paths else tuple(sorted(map(".".join, self._paths)))
+
+    def decode(self, document: msgspec.Raw) -> Json:
+        """Decode the members of a document that composing reads.
+
+        Raises `Malformed` if any part of the document is not valid JSON. A number beyond the range of a float64 is
+        valid JSON; it is malformed only where it is read.
+        """
+        try:
+            encoded = bytes(document)
+            if not encoded.isascii():
+                encoded.decode()  # the decoder checks the syntax of the members that it skips, but not this
+            return self._decoder.decode(encoded)
+        except DECODE_ERRORS:
+            pass  # perhaps another type where an object was expected, which is the leaves' business
+        try:
+            return _whole.decode(document)
+        except DECODE_ERRORS as error:
+            raise Malformed(str(error)) from error
 
     def compose(self, document: Json, reason: Reason) -> Composed:
-        """Return the data of an event for this document and reason.
+        """Return the data of an event for this document, as `decode` returns it or whole, and reason.
 
         Raises `Malformed` if a native value is nested so deeply that it cannot be encoded.
         """
+        flat = self._flat[reason]
+        if flat is not None:
+            values = _values(flat, document)
+            if values is not None:
+                return Composed(_encoded(values))
         missing: list[str] = []
         failed: list[tuple[str, str]] = []
         filled = _fill(self._trees[reason], document, "", missing, failed)
-        try:
-            data = _encode(filled)
-        except RecursionError as error:
-            raise Malformed(f"message_data: {error}") from error
-        return Composed(msgspec.Raw(data), tuple(missing), tuple(failed))
+        return Composed(_encoded(filled), tuple(missing), tuple(failed))
 
 
 def compile_leaf(text: str) -> Leaf:
@@ -190,6 +214,43 @@ def _leaves(tree: _Tree) -> Iterator[Leaf]:
             yield from _leaves(node)
         else:
             yield node
+
+
+def _partial(paths: Iterable[tuple[str, ...]]) -> Any:
+    """Return the type of an object of which only these paths are decoded. None of them is below another."""
+    members: dict[str, set[tuple[str, ...]]] = {}
+    for name, *rest in paths:
+        members.setdefault(name, set()).add(tuple(rest))
+    types = {name: Any if () in below else _partial(below) | None for name, below in members.items()}
+    make_type: Any = TypedDict  # mypy knows only types that are written in the source
+    return make_type("_Partial", types, total=False)
+
+
+def _flat_paths(tree: _Tree) -> Sequence[tuple[str, FieldPath]] | None:
+    """Return the fields of message data that consists of paths only, as most does; None for any other."""
+    paths = [(name, node) for name, node in tree.items() if isinstance(node, FieldPath)]
+    return paths if len(paths) == len(tree) else None
+
+
+def _encoded(filled: _Filled) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(_encode(filled))
+    except RecursionError as error:
+        raise Malformed(f"message_data: {error}") from error
+
+
+def _values(paths: Sequence[tuple[str, FieldPath]], document: Json) -> _Filled | None:
+    """Return the values at the paths if all are there; the same as `_fill`, in half the time."""
+    values: _Filled = {}
+    try:
+        for name, path in paths:
+            value: Any = document
+            for step in path.names:
+                value = value[step]
+            values[name] = value if type(value) is str else path.render(document)
+    except (KeyError, TypeError, RenderError):
+        return None
+    return values
 
 
 def _fill(tree: _Tree, document: Json, prefix: str, missing: list[str], failed: list[tuple[str, str]]) -> _Filled:

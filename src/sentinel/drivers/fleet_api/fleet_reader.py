@@ -84,6 +84,7 @@ class HttpFleetReader:
         self._resume_at = 0.0
         """The loop's time before which the server wants no request."""
         self._wait_reason = ""
+        self._expects_plain = True
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
         """Yield every selected resource, page by page; see `ports.fleet.FleetReader`."""
@@ -173,7 +174,8 @@ class HttpFleetReader:
             raise listing.BadPage(f"the list ended after {seen} items of a total of {page.total}")
 
     def _read_page(self, position: Position, body: bytes, previous_count: int | None) -> _Fetched:
-        page = listing.decode_page(body)
+        page = listing.decode_page(body, expects_plain=self._expects_plain)
+        self._expects_plain = page.is_plain
         step = listing.advance(position, page, previous_count=previous_count)
         resources = step.new_resources
         if self._selector:

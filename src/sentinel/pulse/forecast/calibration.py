@@ -1,9 +1,10 @@
 """Measures what it costs to watch a fleet.
 
 The pulse runs a few cycles over the live fleet with a publisher that sends nothing. The first cycle records the
-profile and pays the one-time costs of connecting and importing. The following cycles are measured, in CPU time and
-in wall time. A page has a fixed cost and a cost per resource, and the walk shows only their sum. So the cost per
-resource is measured separately, by deciding again on documents already fetched, and the rest is the fixed cost.
+profile and pays the one-time costs of connecting and importing. The following cycles are measured, in CPU time of
+the whole process and in wall time, with the same metrics as in a running pulse. A page has a fixed cost and a cost
+per resource, and the walk shows only their sum. So the cost per resource is measured separately, by deciding again
+on documents already fetched, and the rest is the fixed cost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from resource import RUSAGE_SELF, getrusage
 import msgspec
 
 from sentinel.core import events
-from sentinel.core.ids import uuid7
+from sentinel.core.ids import RANDOM_BYTES, uuid7s
 from sentinel.core.json import Malformed
 from sentinel.core.pulse import listing
 from sentinel.core.pulse.decision import Policy, Reason
@@ -34,6 +35,7 @@ from sentinel.pulse.forecast.simulation import FleetProfile
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
+from sentinel.pulse.telemetry import PulseTelemetry, unread_telemetry
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 
@@ -71,7 +73,8 @@ async def calibrate(
 ) -> Calibration:
     """Measure a fleet. Raises `FetchError` if it cannot be read to its end, and `EmptyFleet`."""
     counted = _PageCounter(fleet)
-    recorder = _ProfileRecorder(progress)
+    telemetry = unread_telemetry(shard=settings.shard, resource_type=settings.resource_type)
+    recorder = _ProfileRecorder(progress, telemetry)
     composer = settings.composer
     pulse = Pulse(
         resource_type=settings.resource_type,
@@ -100,7 +103,8 @@ async def calibrate(
         cycles += 1
     cpu_per_page, wall_per_page = (cpu() - cpu_start) / counted.pages, (wall() - wall_start) / counted.pages
     peak_mebibytes = _peak_mebibytes()
-    deciding = _cost(lambda: _decide_all(documents, settings.policy, now), cpu) / len(documents)
+    is_plain = listing.decode_page(b"[%b]" % b",".join(documents)).is_plain
+    deciding = _cost(lambda: _decide_all(documents, settings.policy, now, is_plain=is_plain), cpu) / len(documents)
     composing = _cost(lambda: _compose(documents, composer, now), cpu) / len(documents)
     costs = Costs(
         resources=len(profile),
@@ -140,10 +144,14 @@ class _PageCounter:
 
 
 class _ProfileRecorder:
-    """A `PulseObserver` that records the profile of the first cycle, and a few documents to measure with."""
+    """A `PulseObserver` that records the profile of the first cycle, and a few documents to measure with.
 
-    def __init__(self, progress: Callable[[int], None]) -> None:
+    It passes everything to the telemetry, which is part of what a pulse costs.
+    """
+
+    def __init__(self, progress: Callable[[int], None], telemetry: PulseTelemetry) -> None:
         self._progress = progress
+        self._telemetry = telemetry
         self._fetched = 0
         self._is_done = False
         self.profile = FleetProfile()
@@ -151,6 +159,7 @@ class _ProfileRecorder:
         self.malformed: list[MalformedItem] = []
 
     def decided(self, page: PageReport) -> None:
+        self._telemetry.decided(page)
         self._fetched += len(page.paced_decisions)
         self._progress(self._fetched)
         if self._is_done:
@@ -164,19 +173,21 @@ class _ProfileRecorder:
                 resource.decode()
                 self.documents.append(bytes(resource.document))
 
-    def published(self, batch: PublishedBatch) -> None: ...
+    def published(self, batch: PublishedBatch) -> None:
+        self._telemetry.published(batch)
 
     def finished(self, report: CycleReport) -> None:
+        self._telemetry.finished(report)
         self._is_done = True
 
     def crashed(self, error: BaseException) -> None: ...
 
 
-def _decide_all(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
-    """Do what a pulse does for every resource of a page."""
+def _decide_all(documents: Sequence[bytes], policy: Policy, now: datetime, *, is_plain: bool) -> None:
+    """Do what a pulse does for every resource of a page, if the page before was plain or not."""
     pacer = Pacer()
     pacer.begin_cycle()
-    page = listing.decode_page(b"[%b]" % b",".join(documents))
+    page = listing.decode_page(b"[%b]" % b",".join(documents), expects_plain=is_plain)
     for fetched in page.resources:
         pacer.decide(fetched.observation, policy, now)
 
@@ -184,9 +195,8 @@ def _decide_all(documents: Sequence[bytes], policy: Policy, now: datetime) -> No
 def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> None:
     """Do what a pulse does for every due resource, up to the broker."""
     time_text = timestamp(now)
-    for document in documents:
-        composed = composer.compose(msgspec.json.decode(document), Reason.EXPIRED_NOT_READY)
-        identity = uuid7(now, bytes(10))
+    for document, identity in zip(documents, uuid7s(now, bytes(RANDOM_BYTES * len(documents))), strict=True):
+        composed = composer.compose(composer.decode(msgspec.Raw(document)), Reason.EXPIRED_NOT_READY)
         events.structured(events.Event(identity, "", "", time_text, composed.data))
 
 
