@@ -32,6 +32,8 @@ else:
     MessageData = Mapping  # annotations are evaluated at runtime, where a recursive alias never ends
 
 _LABEL = r"[A-Za-z0-9._/-]+"
+_MIN_POLL_INTERVAL = timedelta(milliseconds=100)
+"""A shorter interval is almost certainly a mistake in the unit."""
 
 
 class LabelMatch(msgspec.Struct, frozen=True):
@@ -103,8 +105,8 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The resources to watch, by their plural in the API: `clusters`, `nodepools`, `manifests`, `workloads`, or
     any other that is one segment of a URL (letters, digits, `-`, `.`, `_`, `~`)."""
 
-    poll_interval: timedelta = timedelta(seconds=5)
-    """From the start of one poll to the start of the next."""
+    poll_interval: Annotated[timedelta, field_types.duration(minimum=_MIN_POLL_INTERVAL)] = timedelta(seconds=5)
+    """From the start of one poll to the start of the next; at least 100ms."""
 
     max_age_not_ready: timedelta = timedelta(seconds=10)
     """How old the status of a resource that is not ready may become before an event is due."""
