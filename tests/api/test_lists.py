@@ -113,6 +113,10 @@ async def test_a_page_may_have_one_to_a_thousand_items(fleet: ApiClient, size: i
         ("labels", "="),
         ("labels", "a in b"),
         ("labels", "a=" + "v" * 64),
+        ("search", "spec.size='1'"),
+        ("search", "name='"),
+        ("search", "name='\0'"),
+        ("search", "name='x' and " * 500),
         ("fields", ","),
         ("fields", "a..b"),
         ("fields", ".".join("abcdefghi")),
@@ -128,9 +132,9 @@ async def test_an_invalid_parameter_is_named(fleet: ApiClient, parameter: str, v
 
 
 async def test_unknown_and_repeated_parameters_are_named(fleet: ApiClient) -> None:
-    reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&search=x")
+    reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&searches=x")
 
-    reply.assert_problem(400, "size", "label", "search")
+    reply.assert_problem(400, "size", "label", "searches")
 
 
 # --- Nested lists ------------------------------------------------------------------------------------------------
@@ -264,6 +268,7 @@ async def test_fields_may_change_during_a_walk(fleet: ApiClient) -> None:
         ("clusters", {"order": "name"}),
         ("clusters", {"order": "created_time desc"}),
         ("clusters", {"labels": "a=b"}),
+        ("clusters", {"search": "labels.a='b'"}),
         ("nodepools", {}),
     ],
 )

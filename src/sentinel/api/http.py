@@ -56,9 +56,10 @@ class KindHandlers:
         parameters = request.query(ListParameters)
         parent = request.path.get("parent_id")
         selected = lists.parse_selector(parameters.labels).requirements
+        search = lists.parse_search(parameters.search)
         order_by, is_descending = _parse_order(parameters.order)
         wanted = lists.parse_fields(parameters.fields)
-        query = (self.kind.plural, parent, selected, order_by, is_descending)
+        query = (self.kind.plural, parent, selected, search, order_by, is_descending)
         cursor: _Cursor | None = None
         if parameters.after:
             if parameters.page is not None:
@@ -72,6 +73,7 @@ class KindHandlers:
                 plural=self.kind.plural,
                 parent=parent,
                 requirements=selected,
+                search=search,
                 order_by=order_by,
                 is_descending=is_descending,
                 limit=parameters.size,

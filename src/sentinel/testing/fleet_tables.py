@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TypeAlias, TypeVar, assert_never
 
+from sentinel.core import search
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Selector
 from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult, OrderBy, StoredResource
@@ -94,10 +95,13 @@ class FleetTables:
         )
 
     def _selected(self, query: ListQuery, keys: Iterable[SortKey]) -> Iterable[SortKey]:
-        if not query.requirements:
-            return keys
-        selector = Selector(query.requirements)
-        return (key for key in keys if selector.matches(self.resources[key[1]].labels))
+        expression = query.search
+        if query.requirements:
+            selector = Selector(query.requirements)
+            keys = (key for key in keys if selector.matches(self.resources[key[1]].labels))
+        if expression is not None:
+            keys = (key for key in keys if search.matches(expression, self.resources[key[1]]))
+        return keys
 
     def expire_discarded(self, before: datetime, limit: int) -> int:
         """Delete at most `limit` older reports, and return how many."""

@@ -87,6 +87,7 @@ def stored(
     adapters: str = "dns,validation",
     document: bytes | None = None,
     statuses: bytes = b"[]",
+    attributes: Mapping[str, str] | None = None,
 ) -> StoredResource:
     return StoredResource(
         id=resource_id,
@@ -103,6 +104,7 @@ def stored(
         adapters=adapters,
         document=msgspec.json.encode({"id": resource_id}) if document is None else document,
         statuses=statuses,
+        attributes=attributes or {},
     )
 
 

@@ -1,8 +1,8 @@
 """Parse the text form of a search.
 
 Comparisons with `=`, `!=`, `in` and `not in` are joined by `and`, `or`, `not` and parentheses. `not` binds
-strongest, `or` weakest. The case of keywords does not matter, that of fields does. Texts are in single quotes, and a
-quote in a text is doubled. The limits keep a search from becoming an expensive query.
+strongest, `or` weakest. Keywords may have any case. Texts are in single quotes, and a quote in a text is doubled.
+The limits keep a search from becoming an expensive query.
 """
 
 from __future__ import annotations

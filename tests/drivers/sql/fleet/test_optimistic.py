@@ -111,6 +111,7 @@ def test_work_that_writes_nothing_takes_one_statement() -> None:
         replacing(waiting={"dns": MOMENT}),
         replacing(updated_time=MOMENT + SECOND),
         replacing(adapters="dns"),
+        replacing(attributes={"generation": "2"}),
         replacing(version=1),
         keeping_a_generation,
         suppressing_the_error,

@@ -15,7 +15,7 @@ from typing import Any, TypedDict, Unpack
 
 import pytest
 
-from sentinel.core import labels
+from sentinel.core import labels, search
 from sentinel.drivers.sql.engine.postgresql_session import connect
 from sentinel.drivers.sql.engine.statements import Row, SqlValue, Statement
 from sentinel.drivers.sql.fleet import lists
@@ -106,6 +106,7 @@ def resource(number: int) -> StoredResource:
         created=MOMENT + number * SECOND,
         updated=MOMENT + number * timedelta(hours=1),
         labels={"region": "us" if number % 2 else "eu", "shard": str(number % 100)},
+        attributes={"generation": "1", "status.conditions.Ready": "False" if number % 100 else "True"},
     )
 
 
@@ -150,10 +151,16 @@ class ListOptions(TypedDict, total=False):
     parent: str | None
 
 
-def query(selector: str = "", **options: Unpack[ListOptions]) -> ListQuery:
+def query(selector: str = "", searched: str = "", **options: Unpack[ListOptions]) -> ListQuery:
     wanted = labels.parse(selector).requirements
     return ListQuery(
-        plural="clusters", requirements=wanted, limit=LIMIT, wants_total=False, may_join=True, **options
+        plural="clusters",
+        requirements=wanted,
+        search=search.parse(searched),
+        limit=LIMIT,
+        wants_total=False,
+        may_join=True,
+        **options,
     )
 
 
@@ -223,6 +230,59 @@ async def test_no_selector_makes_a_statement_too_long_to_parse(planner: QueryPla
     plan = await planner.plan(query(selector, after=POSITION))
 
     assert max(len(statement.postgresql.text) for statement, _ in recorder.statements) < 60_000
+    assert planner.scan not in plan
+
+
+@pytest.mark.parametrize(
+    ("selector", "searched"),
+    [
+        ("region=us", "labels.region='us'"),
+        ("shard=7,region=us", "labels.shard='7' and labels.region='us'"),
+        ("region in (eu,us),tier!=x", "labels.region in ('eu','us') and not labels.tier='x'"),
+    ],
+)
+async def test_a_search_on_labels_has_the_plan_of_the_selector(
+    planner: QueryPlanner, selector: str, searched: str
+) -> None:
+    assert await planner.plan(query(searched=searched, after=POSITION)) == await planner.plan(
+        query(selector, after=POSITION)
+    )
+
+
+@pytest.mark.parametrize(
+    ("searched", "index"),
+    [
+        ("status.conditions.Ready='True'", "fleet_attributes_by_value"),
+        ("status.conditions.Ready='False' and (name!='x' or generation=1)", "fleet_attributes_by_value"),
+        ("labels.region='us' and name!='x' and not generation in (1,2)", "fleet_labels_by_value"),
+        ("labels.region='us' or labels.shard='7' or name='x'", "fleet_resources_by_created"),
+        ("not (generation=1 and labels.region='us')", "fleet_resources_by_created"),
+    ],
+)
+@pytest.mark.parametrize("is_descending", [False, True])
+async def test_a_search_is_an_index_scan_in_order(
+    planner: QueryPlanner, searched: str, index: str, is_descending: bool
+) -> None:
+    plan = await planner.plan(query(searched=searched, after=POSITION, is_descending=is_descending))
+
+    assert index in plan
+    assert planner.sort not in plan
+    assert planner.scan not in plan
+
+
+@pytest.mark.parametrize(
+    ("searched", "index"),
+    [
+        ("name='name-of-cls-007'", "fleet_resources_by_name"),
+        ("labels.region='us' and name in ('name-of-cls-007','x')", "fleet_resources_by_name"),
+        ("id in ('cls-007','x') and generation=1", "fleet_resources_"),
+    ],
+)
+async def test_a_search_by_name_or_id_uses_their_index(planner: QueryPlanner, searched: str, index: str) -> None:
+    plan = await planner.plan(query(searched=searched))
+
+    assert index in plan
+    assert "by_created" not in plan
     assert planner.scan not in plan
 
 

@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from sentinel.core import search
 from sentinel.core.labels import Operator, Requirement, as_integer
+from sentinel.core.search import Comparison, Expression, FieldKind
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlValue, TooLong
 from sentinel.drivers.sql.fleet import list_statements
 from sentinel.drivers.sql.fleet.list_statements import (
     EVERYTHING,
     NUMERIC,
-    LabelCondition,
+    SAMPLE_SIZE,
+    Condition,
+    Filter,
     ListOrder,
     ListShape,
     Selection,
+    Term,
 )
 from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult
 
@@ -29,10 +34,9 @@ MAX_OFFSET = 2**62
 
 def find(session: Session, query: ListQuery) -> ListResult:
     """Run a query."""
-    values = _parameters(query)
-    conditions = tuple(LabelCondition(each.operator, len(_operands(each))) for each in query.requirements)
-    driving = None if query.parent is not None else _choose_driving(session, conditions, values)
-    selection = Selection(query.parent is not None, conditions, driving)
+    terms, values = _terms(query)
+    driving = None if query.parent is not None else _choose_driving(session, terms, values)
+    selection = Selection(query.parent is not None, terms, driving)
     position = query.after
     if position is None and query.offset:
         order = ListOrder(query.order_by, query.is_descending, has_position=False)
@@ -92,14 +96,32 @@ def _fetch(
     return documents, len(documents)
 
 
-def _parameters(query: ListQuery) -> dict[str, SqlValue]:
+def _terms(query: ListQuery) -> tuple[tuple[Term, ...], dict[str, SqlValue]]:
+    """The terms of a query, and the values of all parameters."""
     values: dict[str, SqlValue] = {"plural": query.plural}
     if query.parent is not None:
         values["parent"] = query.parent
-    for number, requirement in enumerate(query.requirements):
-        values[f"key_{number}"] = requirement.key
-        values |= {f"value_{number}_{index}": value for index, value in enumerate(_operands(requirement))}
-    return values
+    count = 0
+
+    def condition(kind: FieldKind, key: str, operator: Operator, operands: Sequence[SqlValue]) -> Condition:
+        nonlocal count
+        number, count = count, count + 1
+        values[f"key_{number}"] = key
+        values.update({f"value_{number}_{index}": value for index, value in enumerate(operands)})
+        return Condition(number, kind, operator, len(operands))
+
+    def term(expression: Expression) -> Term:
+        if isinstance(expression, Comparison):
+            operator = Operator.NOT_IN if expression.is_negated else Operator.IN
+            return condition(expression.field.kind, expression.field.key, operator, expression.values)
+        is_any = isinstance(expression, search.AnyOf)
+        return Filter(is_any, tuple(term(each) for each in expression.operands))
+
+    required = [
+        condition(FieldKind.LABEL, each.key, each.operator, _operands(each)) for each in query.requirements
+    ]
+    searched = [term(each) for each in search.conjuncts(query.search)]
+    return (*required, *searched), values
 
 
 def _operands(requirement: Requirement) -> Sequence[SqlValue]:
@@ -110,17 +132,15 @@ def _operands(requirement: Requirement) -> Sequence[SqlValue]:
     return requirement.values
 
 
-def _choose_driving(
-    session: Session, conditions: Sequence[LabelCondition], values: Mapping[str, SqlValue]
-) -> int | None:
+def _choose_driving(session: Session, terms: Sequence[Term], values: Mapping[str, SqlValue]) -> Condition | None:
     """Choose the most selective of the conditions that an index scan can start from."""
-    exact = [number for number, each in enumerate(conditions) if each.operator is Operator.IN]
-    if len(exact) > 1:
-
-        def count(number: int) -> int:
-            statement = list_statements.sampled_count(number, conditions[number])
-            return int(session.rows(statement, **values)[0][0])
-
-        return min(exact, key=count)
-    others = [number for number, each in enumerate(conditions) if each.operator in (Operator.EXISTS, *NUMERIC)]
+    conditions = [each for each in terms if isinstance(each, Condition)]
+    exact = [each for each in conditions if each.is_exact]
+    named = [each for each in exact if each.kind is FieldKind.NAME]
+    if len(exact) > 1 or named:
+        counts = {each: int(session.rows(list_statements.sampled_count(each), **values)[0][0]) for each in exact}
+        # What a name finds has to be sorted, so it must not find many: each parent may have a child of that name.
+        exact = [each for each in exact if each not in named or counts[each] < SAMPLE_SIZE]
+        return min(exact, key=counts.__getitem__, default=None)
+    others = [each for each in conditions if each.operator in (Operator.EXISTS, *NUMERIC)]
     return next(iter(exact + others), None)
