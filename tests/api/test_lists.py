@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.drivers.fleet_api.walking import build_reader
+from tests.drivers.fleet_api.walking import walk as walk_fleet
 from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT, Body
+from tests.web.loopback_server import serving
 
 MAX_PAGES = 50
 """A walk with more pages has not ended."""
@@ -135,6 +138,48 @@ async def test_unknown_and_repeated_parameters_are_named(fleet: ApiClient) -> No
     reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&searches=x")
 
     reply.assert_problem(400, "size", "label", "searches")
+
+
+# --- Large documents ---------------------------------------------------------------------------------------------
+
+LARGE_SPEC = {"padding": "x" * (500 * 1024)}
+"""Sixteen of these fit into a page by cursor."""
+
+
+async def test_a_page_by_cursor_has_at_most_8_mib_of_documents(fleet: ApiClient) -> None:
+    for number in range(20):
+        await fleet.create("clusters", f"c{number:02}", spec=LARGE_SPEC)
+
+    first = await fleet.get("clusters", size=1, order="name")
+    second = await fleet.call("GET", "clusters", size=100, order="name", after=first["next"])
+    third = await fleet.get("clusters", size=100, order="name", after=second.json["next"])
+
+    assert (second.json["size"], second.json["page"], second.json["total"]) == (16, 2, 20)
+    assert 7 * 2**20 < len(second.content) <= 8 * 2**20 + 1024
+    assert names(first) + names(second.json) + names(third) == [f"c{number:02}" for number in range(20)]
+    assert third["next"] is None
+
+
+async def test_a_numbered_page_has_all_of_its_items(fleet: ApiClient) -> None:
+    for number in range(20):
+        await fleet.create("clusters", f"c{number:02}", spec=LARGE_SPEC)
+
+    whole, numbered = await fleet.get("clusters"), await fleet.get("clusters", page=1, size=19)
+
+    assert (whole["size"], numbered["size"]) == (20, 19)
+
+
+async def test_a_pulse_reads_pages_that_are_cut_by_their_size(fleet: ApiClient) -> None:
+    expected = [f"c{number:02}" for number in range(40)]
+    for name in expected:
+        await fleet.create("clusters", name, id=name, spec=LARGE_SPEC)
+
+    async with serving(fleet.app) as server:
+        reader = build_reader(f"http://{server.address}", page_size=20)
+        pages = await walk_fleet(reader)
+        await reader.close()
+
+    assert sorted(each.observation.id for page in pages for each in page.resources) == expected
 
 
 # --- Nested lists ------------------------------------------------------------------------------------------------

@@ -162,6 +162,10 @@ class Model:
             is_after = lt if query.is_descending else gt
             selected = [each for each in selected if is_after(each[0], after)]
         page = selected[: query.limit]
+        while (
+            query.max_bytes is not None and len(page) > 1 and sum(len(each) for _, each in page) > query.max_bytes
+        ):
+            page.pop()
         return ListResult(
             [document for _, document in page],
             len(page),
@@ -378,6 +382,7 @@ def queries(draw: st.DrawFn) -> tuple[ListQuery, Tree | None]:
         after=after,
         offset=0 if after is not None else draw(st.integers(0, 4)),
         wants_total=draw(st.booleans()),
+        max_bytes=draw(st.none() | st.integers(1, 60)),
     )
     return query, search
 

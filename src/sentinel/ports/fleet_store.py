@@ -135,6 +135,9 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Start after this position instead of an offset. The cost is constant."""
     wants_total: bool = True
     """Whether to compute `total`."""
+    max_bytes: int | None = None
+    """How many bytes the documents of the page may have together; None for any number. The first always comes,
+    however large it is. The store never reads many more than this."""
     may_join: bool = False
     """Whether the store may join documents with commas where that is cheaper."""
 

@@ -324,7 +324,7 @@ async def walk(store: FleetStore, query: ListQuery) -> list[str]:
         seen += ids(found)
         if found.last is None:
             return seen
-        assert len(found.documents) == query.limit
+        assert len(found.documents) == query.limit or query.max_bytes is not None
         query = msgspec.structs.replace(query, after=found.last)
     raise AssertionError(f"expected the list to end, got {MAX_PAGES} pages")
 

@@ -37,12 +37,18 @@ class RecordingSession:
     can_write_two_tables = True
 
     def __init__(self, *, is_sqlite: bool) -> None:
-        self.has_snapshot = self.joins_bytes = is_sqlite
+        self.has_snapshot = self.joins_bytes = self.can_stop_reading = is_sqlite
         self.statements: list[tuple[Statement, Mapping[str, SqlValue]]] = []
 
     def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self.statements.append((statement, values))
-        return [(LIMIT, LIMIT), (None, LIMIT)]
+        return [(LIMIT, LIMIT, ""), (None, LIMIT, "")]
+
+    def rows_of_short_values(self, statement: Statement, max_length: int, **values: SqlValue) -> Sequence[Row]:
+        return self.rows(statement, **values)
+
+    def rows_within(self, statement: Statement, max_bytes: int, /, **values: SqlValue) -> Sequence[Row]:
+        return self.rows(statement, **values)
 
     def run(self, statement: Statement, **values: SqlValue) -> int:
         raise AssertionError("a list writes nothing")
@@ -149,6 +155,7 @@ class ListOptions(TypedDict, total=False):
     is_descending: bool
     after: ListPosition | None
     parent: str | None
+    max_bytes: int | None
 
 
 def query(selector: str = "", searched: str = "", **options: Unpack[ListOptions]) -> ListQuery:
@@ -166,10 +173,11 @@ def query(selector: str = "", searched: str = "", **options: Unpack[ListOptions]
 
 @pytest.mark.parametrize("is_descending", [False, True])
 @pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
+@pytest.mark.parametrize("max_bytes", [None, 2**20], ids=["whole", "bounded"])
 async def test_the_default_order_is_the_order_of_an_index(
-    planner: QueryPlanner, is_descending: bool, after: ListPosition | None
+    planner: QueryPlanner, is_descending: bool, after: ListPosition | None, max_bytes: int | None
 ) -> None:
-    plan = await planner.plan(query(is_descending=is_descending, after=after))
+    plan = await planner.plan(query(is_descending=is_descending, after=after, max_bytes=max_bytes))
 
     assert "fleet_resources_by_created" in plan
     assert planner.sort not in plan
@@ -203,8 +211,11 @@ async def test_a_selective_label_is_found_by_its_index(planner: QueryPlanner, af
 
 
 @pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
-async def test_a_common_label_is_scanned_in_order(planner: QueryPlanner, after: ListPosition | None) -> None:
-    plan = await planner.plan(query("region=us", after=after))
+@pytest.mark.parametrize("max_bytes", [None, 2**20], ids=["whole", "bounded"])
+async def test_a_common_label_is_scanned_in_order(
+    planner: QueryPlanner, after: ListPosition | None, max_bytes: int | None
+) -> None:
+    plan = await planner.plan(query("region=us", after=after, max_bytes=max_bytes))
 
     assert "fleet_labels_by_value" in plan
     assert planner.sort not in plan
@@ -309,5 +320,6 @@ async def test_a_page_in_postgresql_takes_one_statement() -> None:
     recorder = RecordingSession(is_sqlite=False)
 
     lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT))
+    lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT, after=POSITION, max_bytes=2**20))
 
-    assert len(recorder.statements) == 1
+    assert len(recorder.statements) == 2

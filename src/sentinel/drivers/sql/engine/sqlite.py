@@ -12,8 +12,9 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,8 @@ _MAX_BATCH = 256
 _TIMEOUT = timedelta(seconds=30)
 _READ_TIMEOUT = timedelta(seconds=20)
 _INSTRUCTIONS_BETWEEN_CHECKS = 200_000
+_ROWS_PER_FETCH = 16
+"""How many rows may exceed a limit in bytes before they are counted."""
 _UNIQUE = "UNIQUE constraint failed: "
 
 
@@ -50,6 +53,7 @@ class SqliteSession:
     can_write_two_tables = False
     has_snapshot = True
     joins_bytes = True
+    can_stop_reading = True
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -61,6 +65,24 @@ class SqliteSession:
             return self._execute(statement, values).fetchall()
         except sqlite3.DataError as error:
             raise TooLong(str(error)) from error
+
+    def rows_of_short_values(self, statement: Statement, max_length: int, **values: SqlValue) -> Sequence[Row]:
+        previous = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max_length)
+        try:
+            return self.rows(statement, **values)
+        finally:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, previous)
+
+    def rows_within(self, statement: Statement, max_bytes: int, /, **values: SqlValue) -> Sequence[Row]:
+        found: list[Row] = []
+        remaining = max_bytes
+        with closing(self._execute(statement, values)) as cursor:
+            while rows := cursor.fetchmany(_ROWS_PER_FETCH):
+                remaining -= sum([len(row[0]) for row in rows])
+                found += rows
+                if remaining < 0:
+                    return _cut(found, max_bytes)
+        return found
 
     def run(self, statement: Statement, **values: SqlValue) -> int:
         return self._execute(statement, values).rowcount
@@ -81,6 +103,14 @@ class SqliteSession:
         except sqlite3.OperationalError as error:
             self.failure = error
             raise Unavailable(f"the database failed: {error}") from error
+
+
+def _cut(rows: Sequence[Row], max_bytes: int) -> Sequence[Row]:
+    """The rows before the one that exceeds the limit, at least one, and a row without its first column."""
+    for count, size in enumerate(accumulate(len(row[0]) for row in rows)):
+        if count and size > max_bytes:
+            return [*rows[:count], (None, *rows[count][1:])]
+    return rows
 
 
 def _constraint(statement: Statement, columns: str) -> str:

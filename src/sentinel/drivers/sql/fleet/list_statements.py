@@ -23,6 +23,7 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    case,
     cast,
     false,
     func,
@@ -112,6 +113,17 @@ class ListShape(NamedTuple):
     order: ListOrder
     limit: int
 
+    @property
+    def can_look_back(self) -> bool:
+        """Whether finding the page's last position again is cheap: an index has it, and nothing is tested."""
+        (has_parent, _, driving), is_by_creation = self.selection, self.order.by is OrderBy.CREATED
+        if self.selection.others:
+            return False
+        if driving is None:
+            return is_by_creation or not has_parent
+        # One value of a label or attribute. Several are merged, and others are sorted.
+        return is_by_creation and driving.values == 1 and driving.is_exact and _indexed(driving) is not resources
+
 
 class _IndexScan(NamedTuple):
     """The table that a statement scans, its conditions, and the columns that form a position."""
@@ -125,27 +137,53 @@ class _IndexScan(NamedTuple):
 @lru_cache(_MAX_SHAPES)
 def documents_with_positions(shape: ListShape) -> Statement:
     """Documents with their positions, one more than the limit if more follow."""
+    return Statement(_documents_with_positions(shape))
+
+
+@lru_cache(_MAX_SHAPES)
+def documents_within(shape: ListShape) -> Statement:
+    """The same, but null in place of the documents that exceed `max_bytes` together with those before them.
+
+    The first document is never null.
+    """
+    # The limit keeps PostgreSQL from evaluating the document once for each use.
+    page = _documents_with_positions(shape).limit(literal(shape.limit + 1)).subquery("page")
+    document, value, resource_id = page.c
+    length = func.length(document)  # PostgreSQL does not fetch a document from the TOAST table for its length
+    total = func.sum(length).over(rows=(None, 0)).label("bytes")
+    summed = select(document.label("document"), value, resource_id, length.label("length"), total).subquery(
+        "summed"
+    )
+    fits = or_(summed.c.bytes <= bindparam("max_bytes", type_=NUMBER), summed.c.bytes == summed.c.length)
+    return Statement(select(case((fits, summed.c.document)), summed.c[value.name], summed.c[resource_id.name]))
+
+
+def _documents_with_positions(shape: ListShape) -> Select[Any]:
     selection, order, limit = shape
     count = literal(limit + 1)
     if selection.driving is None and (not selection.has_parent or order.by is OrderBy.CREATED):
         scan = _index_scan(selection, order.by)
-        documents = select(resources.c.document, scan.value, scan.id)
-        return Statement(_ordered(documents, scan, order).limit(count))
+        documents = select(resources.c.document, scan.value.label("value"), scan.id.label("position_id"))
+        return _ordered(documents, scan, order).limit(count)
     # Sort positions without the documents, then look up the documents of those that remain.
     positions = _positions(selection, order, count).limit(count).subquery("positions")
-    document = select(resources.c.document).where(resources.c.id == positions.c.id).scalar_subquery()
-    return Statement(select(document, positions.c.value, positions.c.id))
+    return select(_document_at(positions), positions.c.value, positions.c.id)
+
+
+def _document_at(positions: FromClause) -> ColumnElement[Any]:
+    document = select(resources.c.document).where(resources.c.id == positions.c.id)
+    return document.scalar_subquery().label("document")
 
 
 @lru_cache(_MAX_SHAPES)
 def documents_only(shape: ListShape) -> Statement:
-    return Statement(_page(shape, resources.c.document))
+    return Statement(_page(shape))
 
 
 @lru_cache(_MAX_SHAPES)
 def documents_joined(shape: ListShape) -> Statement:
-    """One row: the documents joined by commas, and their count."""
-    documents = _page(shape, resources.c.document).subquery("documents")
+    """One row: the documents joined by commas, and their count. Only for shapes that `can_look_back`."""
+    documents = _page(shape).subquery("documents")
     # SQLite joins in the order of the subquery. It does not promise to, but the contract suite checks it.
     joined = cast(func.group_concat(documents.c.document), LargeBinary)
     return Statement(select(joined, func.count()).select_from(documents))
@@ -153,13 +191,24 @@ def documents_joined(shape: ListShape) -> Statement:
 
 @lru_cache(_MAX_SHAPES)
 def last_positions(shape: ListShape) -> Statement:
+    """Only for shapes that `can_look_back`."""
     return Statement(_last_positions(shape))
 
 
 @lru_cache(_MAX_SHAPES)
-def page_in_one_statement(shape: ListShape, wants_total: bool) -> Statement:
-    """Rows with a document only, then the rows of `_last_positions`, then a row with the total if wanted."""
-    documents = _page(shape, resources.c.document).subquery("documents")
+def page_in_one_statement(shape: ListShape, *, wants_total: bool, is_bounded: bool) -> Statement:
+    """Rows with a document only, then the rows of `_last_positions`, then a row with the total if wanted.
+
+    With `is_bounded`, there are no documents if they exceed `max_bytes` together.
+    """
+    page = _page(shape)
+    if is_bounded:
+        # Evaluated first and once. A page of the usual size costs a tenth more in the database, and no round trip.
+        lengths = select(func.length(resources.c.document).label("length"))
+        sizes = _ordered(lengths, _index_scan(shape.selection, shape.order.by), shape.order)
+        size = select(func.sum(sizes.limit(literal(shape.limit)).subquery("sizes").c.length)).scalar_subquery()
+        page = page.where(size <= bindparam("max_bytes", type_=NUMBER))
+    documents = page.subquery("documents")
     positions = _last_positions(shape).subquery("positions")
     value, last_id = positions.c
     rows = [
@@ -173,16 +222,21 @@ def page_in_one_statement(shape: ListShape, wants_total: bool) -> Statement:
     return Statement(union_all(*rows))
 
 
-def _page(shape: ListShape, *wanted: ColumnElement[Any]) -> Select[Any]:
-    scan = _index_scan(shape.selection, shape.order.by)
-    return _ordered(select(*wanted), scan, shape.order).limit(literal(shape.limit))
+def _page(shape: ListShape) -> Select[Any]:
+    """The documents of a page."""
+    selection, order, limit = shape
+    if selection.driving is None:
+        scan = _index_scan(selection, order.by)
+        return _ordered(select(resources.c.document), scan, order).limit(literal(limit))
+    positions = _positions(selection, order, literal(limit)).limit(literal(limit)).subquery("positions")
+    return select(_document_at(positions)).select_from(positions)
 
 
 def _last_positions(shape: ListShape) -> Select[Any]:
     """The positions of the page's last resource and of the next one, from the index alone."""
-    scan = _index_scan(shape.selection, shape.order.by)
-    positions = _ordered(select(scan.value.label("value"), scan.id.label("last_id")), scan, shape.order)
-    return positions.limit(literal(2)).offset(literal(shape.limit - 1))
+    selection, order, limit = shape
+    positions = _positions(selection, order, literal(limit + 1))
+    return positions.limit(literal(2)).offset(literal(limit - 1))
 
 
 @lru_cache(_MAX_SHAPES)

@@ -47,33 +47,62 @@ def find(session: Session, query: ListQuery) -> ListResult:
         position = ListPosition(found[0][0], found[0][1])
     if position is not None:
         values |= {"after": position.value, "after_id": position.id}
+    values["max_bytes"] = query.max_bytes
     order = ListOrder(query.order_by, query.is_descending, has_position=position is not None)
     shape = ListShape(selection, order, query.limit)
     if selection == EVERYTHING and not session.has_snapshot:
-        return _find_in_one_statement(session, shape, values, wants_total=query.wants_total)
+        return _find_in_one_statement(session, shape, values, query)
     total = _total(session, selection, values) if query.wants_total else None
-    if selection == EVERYTHING:
-        documents, count = _fetch(session, shape, values, joins=query.may_join and session.joins_bytes)
-        positions = session.rows(list_statements.last_positions(shape), **values) if count == shape.limit else ()
-        return ListResult(documents, count, total, _last(positions))
-    found = session.rows(list_statements.documents_with_positions(shape), **values)
-    page = found[: shape.limit]
-    last = ListPosition(page[-1][1], page[-1][2]) if len(found) > shape.limit else None
-    return ListResult([row[0] for row in page], len(page), total, last)
+    if query.may_join and session.joins_bytes and shape.can_look_back:
+        with suppress(TooLong):
+            return _find_joined(session, shape, values, total, query.max_bytes)
+    return _find_rows(session, shape, values, total, query.max_bytes)
 
 
 def _find_in_one_statement(
-    session: Session, shape: ListShape, values: Mapping[str, SqlValue], *, wants_total: bool
+    session: Session, shape: ListShape, values: Mapping[str, SqlValue], query: ListQuery
 ) -> ListResult:
     """Read an unfiltered list with one statement, so that all parts come from one snapshot."""
-    found = session.rows(list_statements.page_in_one_statement(shape, wants_total), **values)
+    is_bounded = query.max_bytes is not None
+    statement = list_statements.page_in_one_statement(shape, wants_total=query.wants_total, is_bounded=is_bounded)
+    found = session.rows(statement, **values)
     count = len(found)
     while count and found[count - 1][0] is None:
         count -= 1
     documents = [row[0] for row in found[:count]]
     rest = [row[1:] for row in found[count:]]
-    total = int(rest.pop()[0]) if wants_total else None
+    total = int(rest.pop()[0]) if query.wants_total else None
+    if is_bounded and not count:
+        return _find_rows(session, shape, values, total, query.max_bytes)
     return ListResult(documents, count, total, _last(rest))
+
+
+def _find_joined(
+    session: Session, shape: ListShape, values: Mapping[str, SqlValue], total: int | None, max_bytes: int | None
+) -> ListResult:
+    """Read the documents as one value. Raises `TooLong`."""
+    statement = list_statements.documents_joined(shape)
+    if max_bytes is None:
+        found = session.rows(statement, **values)
+    else:
+        found = session.rows_of_short_values(statement, max_bytes, **values)
+    joined, count = found[0][:2]
+    positions = session.rows(list_statements.last_positions(shape), **values) if count == shape.limit else ()
+    return ListResult((joined,) if count else (), count, total, _last(positions))
+
+
+def _find_rows(
+    session: Session, shape: ListShape, values: Mapping[str, SqlValue], total: int | None, max_bytes: int | None
+) -> ListResult:
+    if max_bytes is None:
+        found = session.rows(list_statements.documents_with_positions(shape), **values)
+    else:
+        can_stop = session.can_stop_reading
+        build = list_statements.documents_with_positions if can_stop else list_statements.documents_within
+        found = session.rows_within(build(shape), max_bytes, **values)
+    page = [row for row in found[: shape.limit] if row[0] is not None]
+    last = ListPosition(page[-1][1], page[-1][2]) if len(found) > len(page) else None
+    return ListResult([row[0] for row in page], len(page), total, last)
 
 
 def _last(positions: Sequence[Row]) -> ListPosition | None:
@@ -83,17 +112,6 @@ def _last(positions: Sequence[Row]) -> ListPosition | None:
 
 def _total(session: Session, selection: Selection, values: Mapping[str, SqlValue]) -> int:
     return int(session.rows(list_statements.total(selection), **values)[0][0])
-
-
-def _fetch(
-    session: Session, shape: ListShape, values: Mapping[str, SqlValue], *, joins: bool
-) -> tuple[Sequence[bytes], int]:
-    if joins:
-        with suppress(TooLong):
-            joined, count = session.rows(list_statements.documents_joined(shape), **values)[0]
-            return (joined,) if count else (), count
-    documents = [row[0] for row in session.rows(list_statements.documents_only(shape), **values)]
-    return documents, len(documents)
 
 
 def _terms(query: ListQuery) -> tuple[tuple[Term, ...], dict[str, SqlValue]]:
