@@ -123,7 +123,7 @@ def _constraint(statement: Statement, columns: str) -> str:
 
 
 class _Writer:
-    """Runs a batch of writes: one transaction for all, a savepoint for each."""
+    """Runs a batch of writes: one transaction for all, and a savepoint for each if there are several."""
 
     def __init__(self, file: Path, *, busy_timeout: timedelta) -> None:
         self._file = file
@@ -136,26 +136,32 @@ class _Writer:
             self._connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 if not job.is_abandoned:
-                    self._run_in_savepoint(job, session)
+                    self._run_job(job, session, is_alone=len(jobs) == 1)
                 if session.failure is not None:
                     raise session.failure
-            self._connection.execute("COMMIT")
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             # No caller gets a result before the commit, so all of them can fail together.
             self._fail(jobs, error)
         else:
             self.unavailable_reason = None
 
-    def _run_in_savepoint(self, job: Job, session: Session) -> None:
-        self._connection.execute("SAVEPOINT work")
+    def _run_job(self, job: Job, session: Session, *, is_alone: bool) -> None:
+        """Run a job in a savepoint, so that it can fail without the others. One that is alone needs none.
+
+        A savepoint copies every page before it is changed.
+        """
+        if not is_alone:
+            self._connection.execute("SAVEPOINT work")
         try:
             job.result = job.work(session)
         except BaseException as error:  # belongs to the caller, not to this thread
             job.error = error
             # A full disk may have rolled back everything already, savepoint included.
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK TO work")
-        if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK" if is_alone else "ROLLBACK TO work")
+        if not is_alone and self._connection.in_transaction:
             self._connection.execute("RELEASE work")
 
     def _fail(self, jobs: Sequence[Job], error: sqlite3.Error) -> None:
