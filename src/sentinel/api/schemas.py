@@ -37,8 +37,8 @@ class ListParameters(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="Comparisons with `=`, `!=` and `in` on `labels.<key>`, `name`, `id`, `generation` and "
-            "`status.conditions.<Type>`, joined by `and`, `or`, `not` and parentheses. Texts are in single "
-            "quotes, and a quote in a text is doubled. Example: `labels.region='us-east' and not generation=1`."
+            "`status.conditions.<Type>`, joined by `and`, `or`, `not` and parentheses. Strings are in single "
+            "quotes, and a quote in a string is doubled. Example: `labels.region='us-east' and not generation=1`."
         ),
     ] = ""
     fields: Annotated[

@@ -1,8 +1,8 @@
 """Parse the text form of a search.
 
 Comparisons with `=`, `!=`, `in` and `not in` are joined by `and`, `or`, `not` and parentheses. `not` binds
-strongest, `or` weakest. Keywords may have any case. Texts are in single quotes, and a quote in a text is doubled.
-The limits keep a search from becoming an expensive query.
+strongest, `or` weakest. Keywords may have any case. Strings are in single quotes, and a quote in a string is
+doubled. The limits keep a search from becoming an expensive query.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _tokens(text: str) -> list[_Token]:
     found = [_Token(each[0], each.start() + 1, each.lastgroup) for each in _TOKEN.finditer(text)]
     for token in found:
         if token.group == "open":
-            raise SearchError("expected a closing quote for this text", column=token.column)
+            raise SearchError("expected a closing quote for this string", column=token.column)
     return [*found, _Token("", len(text) + 1)]
 
 
@@ -187,7 +187,7 @@ class _Parser:
                 raise _unexpected(token, "an integer of at most 64 bits")
             return str(int(text))
         if token.group != "text":
-            raise _unexpected(token, "a text in single quotes")
+            raise _unexpected(token, "a string in single quotes")
         return text
 
 

@@ -1,7 +1,7 @@
 """SQLite: one writer thread with group commit, and several reader threads.
 
 SQLite allows one writer at a time, and the expensive part of a write is the commit, which waits for the disk. So
-one thread does all writes. It takes every waiting job, runs each in its own savepoint, commits once and only then
+one thread does all writes. It takes every waiting job, runs each in a savepoint, commits once and only then
 returns the results: nothing confirmed is lost, and many reports share one wait for the disk. Readers have their
 own connections and do not wait for the writer.
 """
