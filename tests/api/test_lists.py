@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from tests.drivers.fleet_api.walking import build_reader
 from tests.drivers.fleet_api.walking import walk as walk_fleet
+from tests.support.databases import backends
 from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT, Body
 from tests.web.loopback_server import serving
@@ -443,6 +446,17 @@ async def test_only_the_requested_fields_and_the_id_are_returned(
 
     assert page["items"] == [expected]
     assert (page["page"], page["size"], page["total"], page["next"]) == (1, 1, 1, None)
+
+
+async def test_fields_are_selected_from_documents_that_the_database_joins(tmp_path: Path) -> None:
+    async with ApiClient(backend=backends.sql(f"sqlite:///{tmp_path / 'fleet.db'}")) as fleet:
+        await create_clusters(fleet, *"abc")
+
+        page = await fleet.get("clusters", fields="name,generation", size=2)
+        empty = await fleet.get("manifests", fields="name")
+
+    assert [set(item) for item in page["items"]] == [{"id", "name", "generation"}] * 2
+    assert (names(page), page["size"], page["total"], empty["items"]) == (["a", "b"], 2, 3, [])
 
 
 async def test_fields_can_select_the_owner_of_a_child(fleet: ApiClient) -> None:

@@ -133,12 +133,15 @@ def test_many_documents_are_projected_in_their_order() -> None:
     )
 
 
-def test_documents_that_are_already_joined_are_projected() -> None:
-    projection = compile_fields("status")
+def test_documents_that_are_joined_are_projected() -> None:
+    projection = compile_fields("status.phase")
 
-    assert projection.apply_all([]) == b""
-    assert projection.apply_all([b'{"id":"1","x":1},{"id":"2","status":3}', b'{"id":"3"}']) == (
-        b'{"id":"1"},{"id":"2","status":3},{"id":"3"}'
+    assert projection.apply_all([]) == projection.apply_joined(b"") == b""
+    assert projection.apply_joined(b'{"id":"1","x":1},{"id":"2","status":{"phase":3}}') == (
+        b'{"id":"1"},{"id":"2","status":{"phase":3}}'
+    )
+    assert (
+        projection.apply_joined(b'{"id":"1","x":1},{"id":"2","status":3}') == b'{"id":"1"},{"id":"2","status":3}'
     )
 
 

@@ -29,7 +29,8 @@ from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core import access
 from sentinel.core.fleet import reports, versions
 from sentinel.core.fleet.documents import KindRules, Report
-from sentinel.ports.fleet_store import ListPosition, ListQuery, OrderBy, StoredResource
+from sentinel.core.projection import Projection
+from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult, OrderBy, StoredResource
 from sentinel.web import etag, idempotency, lists, problem
 from sentinel.web.routing import Request, Response
 
@@ -95,7 +96,7 @@ class KindHandlers:
         )
         head = b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, found.count, total)
         tail = b'],"next":' + _encode(following) + b"}"
-        documents = found.documents if wanted is None else (wanted.apply_all(found.documents),)
+        documents = found.documents if wanted is None else (_project(wanted, found),)
         return Response(200, _joined(head, documents, tail))
 
     async def create(self, request: Request) -> Response:
@@ -197,6 +198,12 @@ class AllKindsHandlers:
 
     async def kinds(self, request: Request) -> Response:
         return Response(200, _encode(KindList(tuple(self._kinds))))
+
+
+def _project(wanted: Projection, found: ListResult) -> bytes:
+    if found.count == len(found.documents):
+        return wanted.apply_all(found.documents)
+    return b",".join(map(wanted.apply_joined, found.documents))
 
 
 def _joined(head: bytes, documents: Sequence[bytes], tail: bytes) -> bytes | tuple[bytes, ...]:

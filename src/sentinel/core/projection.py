@@ -54,7 +54,7 @@ class Projection:
         self._decode = msgspec.json.Decoder(struct).decode
         self._decode_all = msgspec.json.Decoder(list[struct]).decode
 
-    def apply(self, document: bytes | Raw) -> bytes:
+    def apply(self, document: bytes) -> bytes:
         """Return the requested fields of a JSON object.
 
         Members that the document does not have are absent. If a path continues below a value that is not an
@@ -66,15 +66,19 @@ class Projection:
             return _encode(_pick(document, self._requested))
 
     def apply_all(self, documents: Iterable[bytes]) -> bytes:
-        """Return the requested fields of several JSON objects, joined by commas. They may already be joined.
+        """Return the requested fields of several JSON objects, joined by commas."""
+        return b",".join(map(self.apply, documents))
 
-        Decoding and encoding them as one array takes two thirds of the time of one by one.
+    def apply_joined(self, joined: bytes) -> bytes:
+        """Return the requested fields of JSON objects that are joined by commas.
+
+        They are decoded as one array. Separating them first would parse them twice.
         """
-        array = b"".join((b"[", b",".join(documents), b"]"))
+        array = b"".join((b"[", joined, b"]"))
         try:
             return _encode(self._decode_all(array))[1:-1]
         except msgspec.ValidationError:
-            return b",".join(map(self.apply, _split(array)))
+            return self.apply_all(map(bytes, _split(array)))
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
