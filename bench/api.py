@@ -20,6 +20,8 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TYPICAL = 100_000
 
 LIST_BUDGET = 3.0
+FIELDS_BUDGET = 4.0
+FILTERED_BUDGET = 5.0
 _CONCURRENT_LISTS = 4
 REPORT_BUDGET = 1_000.0
 MEBIBYTES_BUDGET = 150.0
@@ -103,6 +105,8 @@ def budgets(figures: ApiFigures) -> list[Budget]:
             Budget(
                 f"list on {name}: server CPU per resource at {TYPICAL:,}", typical.walk.server, "µs", LIST_BUDGET
             ),
+            Budget(f"the same on {name} with `fields`", typical.fields.server, "µs", FIELDS_BUDGET),
+            Budget(f"the same on {name} by a label", typical.filtered.server, "µs", FILTERED_BUDGET),
             Budget(
                 f"list on {name}: the last page against the first, of {largest:,}",
                 large.last.server / large.first.server,
@@ -128,6 +132,11 @@ def budgets(figures: ApiFigures) -> list[Budget]:
             Budget(what, report.together.server, "µs", REPORT_BUDGET),
             Budget(f"{what}, by expression", report.by_expression.server, "µs", REPORT_BUDGET),
         ]
+    shown += [
+        Budget(f"a sequential report on {report.database}: server CPU", report.alone.server, "µs", REPORT_BUDGET)
+        for report in figures.reports
+        if report.database is DatabaseName.SQLITE
+    ]
     return shown
 
 

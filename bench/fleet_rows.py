@@ -80,7 +80,9 @@ class PostgresqlCloning:
             for statement in statements(POSTGRESQL, template, first=first, end=end):
                 await connection.execute(statement)
             # Autovacuum would do this over time while a fleet grows slowly.
-            await connection.execute("VACUUM ANALYZE fleet_resources, fleet_labels, fleet_counts")
+            await connection.execute(
+                "VACUUM ANALYZE fleet_resources, fleet_labels, fleet_attributes, fleet_counts"
+            )
         finally:
             await connection.close()
 
@@ -99,9 +101,9 @@ def statements(dialect: Dialect, template: str, *, first: int, end: int) -> list
 
     resources = (
         "INSERT INTO fleet_resources (id, plural, name, parent, root, created_time, updated_time, version, "  # noqa: S608
-        f"is_ready, adapters, labels, waiting, document, statuses) {series} "
+        f"is_ready, adapters, labels, waiting, document, statuses, attributes) {series} "
         f"SELECT {clone}, plural, {name}, parent, {clone}, created_time + i, updated_time + i, version, "
-        f"is_ready, adapters, {rewritten('labels')}, waiting, {rewritten('document')}, statuses "
+        f"is_ready, adapters, {rewritten('labels')}, waiting, {rewritten('document')}, statuses, attributes "
         f"FROM numbers, fleet_resources WHERE id = '{template}'"
     )
     labels = (
@@ -109,5 +111,10 @@ def statements(dialect: Dialect, template: str, *, first: int, end: int) -> list
         f"{series} SELECT {clone}, key, replace(value, '{REGION}', {region}), number, plural, "
         f"created_time + i FROM numbers, fleet_labels WHERE resource_id = '{template}'"
     )
+    attributes = (
+        "INSERT INTO fleet_attributes (resource_id, key, value, plural, created_time) "  # noqa: S608
+        f"{series} SELECT {clone}, key, value, plural, created_time + i FROM numbers, fleet_attributes "
+        f"WHERE resource_id = '{template}'"
+    )
     counts = f"UPDATE fleet_counts SET total = total + {end - first} WHERE total > 0"  # noqa: S608
-    return [resources, labels, counts]
+    return [resources, labels, attributes, counts]

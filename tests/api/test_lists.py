@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from tests.drivers.fleet_api.walking import build_reader
+from tests.drivers.fleet_api.walking import walk as walk_fleet
+from tests.support.databases import backends
 from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import ROOT, Body
+from tests.web.loopback_server import serving
 
 MAX_PAGES = 50
 """A walk with more pages has not ended."""
@@ -113,6 +119,10 @@ async def test_a_page_may_have_one_to_a_thousand_items(fleet: ApiClient, size: i
         ("labels", "="),
         ("labels", "a in b"),
         ("labels", "a=" + "v" * 64),
+        ("search", "spec.size='1'"),
+        ("search", "name='"),
+        ("search", "name='\0'"),
+        ("search", "name='x' and " * 500),
         ("fields", ","),
         ("fields", "a..b"),
         ("fields", ".".join("abcdefghi")),
@@ -128,9 +138,51 @@ async def test_an_invalid_parameter_is_named(fleet: ApiClient, parameter: str, v
 
 
 async def test_unknown_and_repeated_parameters_are_named(fleet: ApiClient) -> None:
-    reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&search=x")
+    reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&searches=x")
 
-    reply.assert_problem(400, "size", "label", "search")
+    reply.assert_problem(400, "size", "label", "searches")
+
+
+# --- Large documents ---------------------------------------------------------------------------------------------
+
+LARGE_SPEC = {"padding": "x" * (500 * 1024)}
+"""Sixteen of these fit into a page by cursor."""
+
+
+async def test_a_page_by_cursor_has_at_most_8_mib_of_documents(fleet: ApiClient) -> None:
+    for number in range(20):
+        await fleet.create("clusters", f"c{number:02}", spec=LARGE_SPEC)
+
+    first = await fleet.get("clusters", size=1, order="name")
+    second = await fleet.call("GET", "clusters", size=100, order="name", after=first["next"])
+    third = await fleet.get("clusters", size=100, order="name", after=second.json["next"])
+
+    assert (second.json["size"], second.json["page"], second.json["total"]) == (16, 2, 20)
+    assert 7 * 2**20 < len(second.content) <= 8 * 2**20 + 1024
+    assert names(first) + names(second.json) + names(third) == [f"c{number:02}" for number in range(20)]
+    assert third["next"] is None
+
+
+async def test_a_numbered_page_has_all_of_its_items(fleet: ApiClient) -> None:
+    for number in range(20):
+        await fleet.create("clusters", f"c{number:02}", spec=LARGE_SPEC)
+
+    whole, numbered = await fleet.get("clusters"), await fleet.get("clusters", page=1, size=19)
+
+    assert (whole["size"], numbered["size"]) == (20, 19)
+
+
+async def test_a_pulse_reads_pages_that_are_cut_by_their_size(fleet: ApiClient) -> None:
+    expected = [f"c{number:02}" for number in range(40)]
+    for name in expected:
+        await fleet.create("clusters", name, id=name, spec=LARGE_SPEC)
+
+    async with serving(fleet.app) as server:
+        reader = build_reader(f"http://{server.address}", page_size=20)
+        pages = await walk_fleet(reader)
+        await reader.close()
+
+    assert sorted(each.observation.id for page in pages for each in page.resources) == expected
 
 
 # --- Nested lists ------------------------------------------------------------------------------------------------
@@ -264,6 +316,7 @@ async def test_fields_may_change_during_a_walk(fleet: ApiClient) -> None:
         ("clusters", {"order": "name"}),
         ("clusters", {"order": "created_time desc"}),
         ("clusters", {"labels": "a=b"}),
+        ("clusters", {"search": "labels.a='b'"}),
         ("nodepools", {}),
     ],
 )
@@ -393,6 +446,17 @@ async def test_only_the_requested_fields_and_the_id_are_returned(
 
     assert page["items"] == [expected]
     assert (page["page"], page["size"], page["total"], page["next"]) == (1, 1, 1, None)
+
+
+async def test_fields_are_selected_from_documents_that_the_database_joins(tmp_path: Path) -> None:
+    async with ApiClient(backend=backends.sql(f"sqlite:///{tmp_path / 'fleet.db'}")) as fleet:
+        await create_clusters(fleet, *"abc")
+
+        page = await fleet.get("clusters", fields="name,generation", size=2)
+        empty = await fleet.get("manifests", fields="name")
+
+    assert [set(item) for item in page["items"]] == [{"id", "name", "generation"}] * 2
+    assert (names(page), page["size"], page["total"], empty["items"]) == (["a", "b"], 2, 3, [])
 
 
 async def test_fields_can_select_the_owner_of_a_child(fleet: ApiClient) -> None:

@@ -10,6 +10,7 @@ from tests.contract.fleet_store_concurrency import ConcurrencyContract
 from tests.contract.fleet_store_lists import LabelContract, ListContract
 from tests.contract.fleet_store_model import ModelContract
 from tests.contract.fleet_store_records import ExpiryContract, RecordContract
+from tests.contract.fleet_store_search import SearchContract
 from tests.contract.fleet_store_transactions import TransactionContract
 
 
@@ -18,6 +19,7 @@ class FleetStoreContract(
     ConcurrencyContract,
     ListContract,
     LabelContract,
+    SearchContract,
     RecordContract,
     ExpiryContract,
     ModelContract,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -228,6 +230,81 @@ class ListContract(StoreSuite):
         found = await find(store, ListQuery(plural="clusters", limit=9, may_join=True))
 
         assert found == ListResult([], 0, 0, None)
+
+    @pytest.fixture(params=[False, True], ids=["separate", "joined"])
+    def may_join(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param)
+
+    @pytest.mark.parametrize(
+        "filters",
+        [
+            {},
+            {"requirements": (labeled("parity", Operator.IN, "even", "odd"),)},
+            {"requirements": (labeled("parity", Operator.IN, "even"),)},
+            {"requirements": (labeled("absent", Operator.NOT_EXISTS),)},
+            {"order_by": OrderBy.NAME, "is_descending": True},
+        ],
+        ids=["everything", "merged", "driven", "tested", "by-name"],
+    )
+    async def test_a_page_ends_before_it_exceeds_its_bytes(
+        self, store: FleetStore, may_join: bool, filters: dict[str, Any]
+    ) -> None:
+        sizes = [100, 100, 100, 500, 1, 1, 300, 250, 50, 200, 100, 101, 99]
+        fleet = [
+            msgspec.structs.replace(each, document=b'{"id":"%s%s"}' % (each.id.encode(), b"x" * size))
+            for each, size in zip(self.fleet(), sizes, strict=True)
+        ]
+        await store.transact(inserting(*fleet))
+        whole = ListQuery(plural="clusters", limit=12, **filters)
+        documents = b",".join((await store.find(msgspec.structs.replace(whole, limit=99))).documents)
+        query, seen = msgspec.structs.replace(whole, max_bytes=400, may_join=may_join), []
+
+        while True:
+            found = await store.find(query)
+            seen.append((found.count, b",".join(found.documents)))
+            if found.last is None:
+                break
+            query = msgspec.structs.replace(query, after=found.last)
+
+        assert b",".join(page for _, page in seen) == documents
+        separate = [page.count(b'"id"') for _, page in seen]
+        assert [count for count, _ in seen] == separate
+        contents = [len(page) - (count - 1) for count, page in seen]
+        assert all(size <= 400 or count == 1 for (count, _), size in zip(seen, contents, strict=True))
+        following = [len(page.split(b"},")[0]) for _, page in seen[1:]]
+        assert all(size + more > 390 for size, more in zip(contents, following, strict=False))
+
+    @pytest.mark.parametrize("requirements", [(), (labeled("large", Operator.IN, "yes"),)], ids=["all", "some"])
+    async def test_large_documents_are_not_all_read_for_a_page(
+        self, store: FleetStore, may_join: bool, requirements: tuple[Requirement, ...]
+    ) -> None:
+        first, *others = [
+            stored(f"cls-{n:03}", document=b"x" * 2**19, labels={"large": "yes"}) for n in range(100)
+        ]
+        await store.transact(inserting(first, *others))
+        after = ListPosition(microseconds(first.created_time), first.id)
+        query = ListQuery(
+            plural="clusters", requirements=requirements, limit=1000, after=after, max_bytes=8 * 2**20
+        )
+
+        tracemalloc.start()
+        try:
+            found = await store.find(msgspec.structs.replace(query, may_join=may_join, wants_total=False))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert (found.count, found.last) == (16, ListPosition(microseconds(first.created_time), "cls-016"))
+        assert peak < 20 * 2**20
+
+    async def test_numbered_pages_are_whole(self, store: FleetStore, may_join: bool) -> None:
+        fleet = [stored(f"cls-{n}", document=b'{"id":"%d%s"}' % (n, b"x" * 2**20)) for n in range(10)]
+        await store.transact(inserting(*fleet))
+
+        found = await store.find(ListQuery(plural="clusters", limit=9, may_join=may_join))
+
+        assert (found.count, found.last is None) == (9, False)
+        assert sum(map(len, found.documents)) > 9 * 2**20
 
     @pytest.mark.parametrize("order", OrderBy)
     async def test_a_parent_selects_only_its_children(self, store: FleetStore, order: OrderBy) -> None:

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Operator, Requirement, Selector
+from sentinel.core.search import parse
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.fleet_store import (
@@ -36,6 +37,7 @@ from sentinel.ports.fleet_store import (
     StoredResource,
 )
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
+from tests.support.fleet.searches import Tree, holds, trees
 from tests.support.fleet.store_records import (
     MOMENT,
     SECOND,
@@ -65,6 +67,15 @@ ADAPTERS = ("", "dns", "dns,validation")
 TIMES = tuple(MOMENT + number * SECOND for number in range(3))
 KEYS = ("region", "size")
 VALUES = ("", "a", "7", "10", "007")
+READY = "status.conditions.Ready"
+SEARCHED = {
+    "labels.region": VALUES,
+    "labels.size": VALUES,
+    "name": NAMES,
+    "id": IDS,
+    "generation": ("1", "2"),
+    READY: ("True", "False"),
+}
 NO_LIMIT = 1_000
 
 
@@ -132,13 +143,14 @@ class Model:
             raise KeyTaken
         self.responses[response.actor, response.key] = response
 
-    def find(self, query: ListQuery) -> ListResult:
+    def find(self, query: ListQuery, search: Tree | None) -> ListResult:
         selected = sorted(
             (position(each, query.order_by), each.document)
             for each in self.resources.values()
             if each.plural == query.plural
             and query.parent in (None, each.parent)
             and Selector(query.requirements).matches(each.labels)
+            and (search is None or holds(search, each))
         )
         total = len(selected)
         if query.is_descending:
@@ -150,6 +162,10 @@ class Model:
             is_after = lt if query.is_descending else gt
             selected = [each for each in selected if is_after(each[0], after)]
         page = selected[: query.limit]
+        while (
+            query.max_bytes is not None and len(page) > 1 and sum(len(each) for _, each in page) > query.max_bytes
+        ):
+            page.pop()
         return ListResult(
             [document for _, document in page],
             len(page),
@@ -318,6 +334,9 @@ SOME_RESOURCE = st.builds(
     waiting=st.dictionaries(st.sampled_from(("dns", "validation")), SOME_TIME),
     adapters=st.sampled_from(ADAPTERS),
     statuses=st.binary(max_size=3),
+    attributes=st.fixed_dictionaries(
+        {}, optional={"generation": st.sampled_from(("1", "2")), READY: st.sampled_from(("True", "False"))}
+    ),
 )
 SOME_OPERATIONS: st.SearchStrategy[list[Operation]] = st.lists(
     st.builds(Insert, SOME_RESOURCE, st.sampled_from(("", "", *IDS)))
@@ -346,12 +365,15 @@ def requirements(draw: st.DrawFn) -> Requirement:
 
 
 @st.composite
-def queries(draw: st.DrawFn) -> ListQuery:
+def queries(draw: st.DrawFn) -> tuple[ListQuery, Tree | None]:
+    """Queries, each with its search as a plain tree."""
+    search = draw(st.none() | trees(SEARCHED, max_leaves=5))
     order = draw(st.sampled_from(OrderBy))
     # A position is valid even if no resource has these values.
     after = draw(st.none() | SOME_RESOURCE.map(lambda resource: ListPosition(*position(resource, order))))
-    return ListQuery(
+    query = ListQuery(
         plural=draw(st.sampled_from(PLURALS)),
+        search=None if search is None else parse(str(search)),
         parent=draw(st.sampled_from((None, None, "", *IDS))),
         requirements=tuple(draw(st.lists(requirements(), max_size=3))),
         order_by=order,
@@ -360,7 +382,9 @@ def queries(draw: st.DrawFn) -> ListQuery:
         after=after,
         offset=0 if after is not None else draw(st.integers(0, 4)),
         wants_total=draw(st.booleans()),
+        max_bytes=draw(st.none() | st.integers(1, 60)),
     )
+    return query, search
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -411,9 +435,11 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert found == expected
 
-    @rule(query=queries())
-    def find(self, query: ListQuery) -> None:
-        assert self._run(find(self._store, query)) == self._model.find(query)
+    @rule(searched=queries())
+    def find(self, searched: tuple[ListQuery, Tree | None]) -> None:
+        query, search = searched
+
+        assert self._run(find(self._store, query)) == self._model.find(query, search)
 
     @rule(resource_id=SOME_ID, limit=st.integers(1, 3), offset=st.integers(0, 3))
     def read_records(self, resource_id: str, limit: int, offset: int) -> None:

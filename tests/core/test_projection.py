@@ -128,11 +128,21 @@ def test_many_documents_are_projected_in_their_order() -> None:
 
     projected = projection.apply_all([cluster, b'{"id":"c2","status":null}', b'{"id":"c3","status":"odd"}'])
 
-    assert projected == [
-        b'{"id":"c1","status":{"phase":"Ready"}}',
-        b'{"id":"c2","status":null}',
-        b'{"id":"c3","status":"odd"}',
-    ]
+    assert projected == b",".join(
+        [b'{"id":"c1","status":{"phase":"Ready"}}', b'{"id":"c2","status":null}', b'{"id":"c3","status":"odd"}']
+    )
+
+
+def test_documents_that_are_joined_are_projected() -> None:
+    projection = compile_fields("status.phase")
+
+    assert projection.apply_all([]) == projection.apply_joined(b"") == b""
+    assert projection.apply_joined(b'{"id":"1","x":1},{"id":"2","status":{"phase":3}}') == (
+        b'{"id":"1"},{"id":"2","status":{"phase":3}}'
+    )
+    assert (
+        projection.apply_joined(b'{"id":"1","x":1},{"id":"2","status":3}') == b'{"id":"1"},{"id":"2","status":3}'
+    )
 
 
 def test_the_observation_is_the_same_for_the_requested_fields() -> None:

@@ -15,6 +15,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import ListenError
 from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.body import Body
+from sentinel.web.connection import ResponseTransport
 from sentinel.web.routing import Method, Request, Response
 from sentinel.web.server import Server
 from tests.web.asgi_client import LOG, TIMEOUT, BlockingHandler, make_app, returning, route
@@ -295,3 +296,34 @@ async def test_an_endless_request_is_aborted_after_the_drain() -> None:
 
     assert service.result() == 0
     assert b"done" not in client.result()
+
+
+class _RecordingTransport(asyncio.Transport):
+    """Records what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[int] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(len(data))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "writes"),
+    [
+        ((40, 900_000, 60), [100 + 40, 900_000, 60]),
+        ((900_000, 60), [100, 900_000, 60]),
+        ((900_000,), [100, 900_000]),
+        ((40, 500, 60), [700]),
+    ],
+)
+def test_a_small_first_piece_is_sent_with_the_headers(pieces: tuple[int, ...], writes: list[int]) -> None:
+    recorder = _RecordingTransport()
+    transport = ResponseTransport(recorder)
+
+    transport.write((b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % sum(pieces)).ljust(100))
+    for size in pieces:
+        transport.write(b"x" * size)
+
+    assert recorder.written == writes

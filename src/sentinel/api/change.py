@@ -13,6 +13,7 @@ from datetime import datetime
 import msgspec
 
 from sentinel.api.kinds import Kinds
+from sentinel.core import search
 from sentinel.core.fleet import documents, lifecycle, versions
 from sentinel.core.fleet.documents import GenerationRecord, KindRules, ResourceOperation
 from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
@@ -203,6 +204,7 @@ class ResourceChange:
             adapters=aggregation_key(self._kinds.of(plural), emits_public_names=self._emits_public_names),
             document=documents.encode_document(document),
             statuses=documents.encode_statuses(state.statuses),
+            attributes=search.attributes(document),
         )
 
 

@@ -5,7 +5,7 @@ A list does not decode the resources it lists: it joins the stored bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Annotated
 
@@ -29,9 +29,14 @@ from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core import access
 from sentinel.core.fleet import reports, versions
 from sentinel.core.fleet.documents import KindRules, Report
-from sentinel.ports.fleet_store import ListPosition, ListQuery, OrderBy, StoredResource
+from sentinel.core.projection import Projection
+from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult, OrderBy, StoredResource
 from sentinel.web import etag, idempotency, lists, problem
 from sentinel.web.routing import Request, Response
+
+_MAX_COPIED_BYTES = 256 * 1024
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+"""The maximum size of all documents of a page that is requested by cursor. A larger one is a page of its own."""
 
 
 class _Cursor(msgspec.Struct, frozen=True):
@@ -56,9 +61,10 @@ class KindHandlers:
         parameters = request.query(ListParameters)
         parent = request.path.get("parent_id")
         selected = lists.parse_selector(parameters.labels).requirements
+        search = lists.parse_search(parameters.search)
         order_by, is_descending = _parse_order(parameters.order)
         wanted = lists.parse_fields(parameters.fields)
-        query = (self.kind.plural, parent, selected, order_by, is_descending)
+        query = (self.kind.plural, parent, selected, search, order_by, is_descending)
         cursor: _Cursor | None = None
         if parameters.after:
             if parameters.page is not None:
@@ -72,23 +78,26 @@ class KindHandlers:
                 plural=self.kind.plural,
                 parent=parent,
                 requirements=selected,
+                search=search,
                 order_by=order_by,
                 is_descending=is_descending,
                 limit=parameters.size,
                 offset=0 if cursor else (page - 1) * parameters.size,
                 after=cursor.place if cursor else None,
                 wants_total=cursor is None,
-                may_join=wanted is None,
+                # Clients compute the number of pages from size and total, so numbered pages are never cut.
+                max_bytes=MAX_PAGE_BYTES if cursor else None,
+                may_join=True,
             )
         )
         total = cursor.total if cursor else found.total or 0
         following = (
             None if found.last is None else lists.encode_cursor(_Cursor(page + 1, total, found.last), query=query)
         )
-        documents = found.documents if wanted is None else wanted.apply_all(found.documents)
         head = b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, found.count, total)
         tail = b'],"next":' + _encode(following) + b"}"
-        return Response(200, (head, b",".join(documents), tail))
+        documents = found.documents if wanted is None else (_project(wanted, found),)
+        return Response(200, _joined(head, documents, tail))
 
     async def create(self, request: Request) -> Response:
         parent = request.path.get("parent_id")
@@ -189,6 +198,28 @@ class AllKindsHandlers:
 
     async def kinds(self, request: Request) -> Response:
         return Response(200, _encode(KindList(tuple(self._kinds))))
+
+
+def _project(wanted: Projection, found: ListResult) -> bytes:
+    if found.count == len(found.documents):
+        return wanted.apply_all(found.documents)
+    return b",".join(map(wanted.apply_joined, found.documents))
+
+
+def _joined(head: bytes, documents: Sequence[bytes], tail: bytes) -> bytes | tuple[bytes, ...]:
+    """Join the parts of a list with few copies and in few pieces: each piece is a write to the socket.
+
+    Several documents have to be joined anyway. A single large one is cheaper to send by itself than to copy.
+    """
+    match documents:
+        case []:
+            return head + tail
+        case [joined]:
+            return (head, joined, tail) if len(joined) > _MAX_COPIED_BYTES else b"".join((head, joined, tail))
+        case [first, *middle, last]:
+            return b",".join((head + first, *middle, last + tail))
+        case _:
+            raise AssertionError("a sequence has these lengths only")
 
 
 class _Located(msgspec.Struct):

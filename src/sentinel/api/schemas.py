@@ -33,6 +33,14 @@ class ListParameters(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="The cursor from `next` of the previous page. Every page costs the same.")
     ] = ""
     labels: Annotated[str, Meta(description="A label selector in Kubernetes syntax.")] = ""
+    search: Annotated[
+        str,
+        Meta(
+            description="Comparisons with `=`, `!=` and `in` on `labels.<key>`, `name`, `id`, `generation` and "
+            "`status.conditions.<Type>`, joined by `and`, `or`, `not` and parentheses. Strings are in single "
+            "quotes, and a quote in a string is doubled. Example: `labels.region='us-east' and not generation=1`."
+        ),
+    ] = ""
     fields: Annotated[
         str, Meta(description="The members to return: paths separated by commas. `id` is always included.")
     ] = ""

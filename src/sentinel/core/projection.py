@@ -35,6 +35,7 @@ _Fields: TypeAlias = "dict[str, _Fields]"
 """The requested members of an object. An empty dict requests the whole member."""
 
 _members = msgspec.json.Decoder(dict[str, Raw])
+_split = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,11 +46,13 @@ class FieldsError(ValueError):
 class Projection:
     """Compiled fields; `compile_fields` creates it."""
 
-    __slots__ = ("_decode", "_requested")
+    __slots__ = ("_decode", "_decode_all", "_requested")
 
     def __init__(self, requested: _Fields) -> None:
+        struct: Any = _struct(requested)
         self._requested = requested
-        self._decode = msgspec.json.Decoder(_struct(requested)).decode
+        self._decode = msgspec.json.Decoder(struct).decode
+        self._decode_all = msgspec.json.Decoder(list[struct]).decode
 
     def apply(self, document: bytes) -> bytes:
         """Return the requested fields of a JSON object.
@@ -62,8 +65,20 @@ class Projection:
         except msgspec.ValidationError:
             return _encode(_pick(document, self._requested))
 
-    def apply_all(self, documents: Iterable[bytes]) -> list[bytes]:
-        return [self.apply(document) for document in documents]
+    def apply_all(self, documents: Iterable[bytes]) -> bytes:
+        """Return the requested fields of several JSON objects, joined by commas."""
+        return b",".join(map(self.apply, documents))
+
+    def apply_joined(self, joined: bytes) -> bytes:
+        """Return the requested fields of JSON objects that are joined by commas.
+
+        They are decoded as one array. Separating them first would parse them twice.
+        """
+        array = b"".join((b"[", joined, b"]"))
+        try:
+            return _encode(self._decode_all(array))[1:-1]
+        except msgspec.ValidationError:
+            return self.apply_all(map(bytes, _split(array)))
 
 
 @lru_cache(maxsize=_CACHE_SIZE)

@@ -14,6 +14,7 @@ import msgspec
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Requirement
+from sentinel.core.search import Expression
 from sentinel.ports.audit import AuditWriter
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import StoredResponses
@@ -46,6 +47,8 @@ class StoredResource(msgspec.Struct, frozen=True, kw_only=True):
     configuration of aggregation."""
     document: bytes
     statuses: bytes
+    attributes: Mapping[str, str] = {}
+    """What a search compares besides id, name and labels; see `core.search.attributes`."""
 
 
 class IdTaken(AlreadyExists):
@@ -120,6 +123,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """Select only the children of this resource; None for all."""
     requirements: tuple[Requirement, ...] = ()
+    search: Expression | None = None
+    """Select only what matches it; None for all."""
     order_by: OrderBy = OrderBy.CREATED
     is_descending: bool = False
     """The exact reverse of the ascending order, ties included."""
@@ -130,6 +135,9 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Start after this position instead of an offset. The cost is constant."""
     wants_total: bool = True
     """Whether to compute `total`."""
+    max_bytes: int | None = None
+    """How many bytes the documents of the page may have together; None for any number. The first always comes,
+    however large it is. The store never reads many more than this."""
     may_join: bool = False
     """Whether the store may join documents with commas where that is cheaper."""
 

@@ -8,11 +8,12 @@ reverse.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TypeAlias, TypeVar, assert_never
 
+from sentinel.core import search
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Selector
 from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult, OrderBy, StoredResource
@@ -84,8 +85,9 @@ class FleetTables:
         offset = query.offset if after is None else 0
         following = (keys[position] for position in positions)
         page = list(islice(self._selected(query, following), offset, offset + query.limit + 1))
-        has_more = len(page) > query.limit
-        page = page[: query.limit]
+        count = min(len(page), query.limit, self._count_within(page, query.max_bytes))
+        has_more = len(page) > count
+        page = page[:count]
         return ListResult(
             [self.resources[resource_id].document for _, resource_id in page],
             len(page),
@@ -93,11 +95,19 @@ class FleetTables:
             ListPosition(*page[-1]) if page and has_more else None,
         )
 
+    def _count_within(self, page: Sequence[SortKey], max_bytes: int | None) -> int:
+        """How many resources have at most `max_bytes` of documents, at least one."""
+        sizes = accumulate(len(self.resources[resource_id].document) for _, resource_id in page)
+        return len(page) if max_bytes is None else max(1, sum(1 for size in sizes if size <= max_bytes))
+
     def _selected(self, query: ListQuery, keys: Iterable[SortKey]) -> Iterable[SortKey]:
-        if not query.requirements:
-            return keys
-        selector = Selector(query.requirements)
-        return (key for key in keys if selector.matches(self.resources[key[1]].labels))
+        expression = query.search
+        if query.requirements:
+            selector = Selector(query.requirements)
+            keys = (key for key in keys if selector.matches(self.resources[key[1]].labels))
+        if expression is not None:
+            keys = (key for key in keys if search.matches(expression, self.resources[key[1]]))
+        return keys
 
     def expire_discarded(self, before: datetime, limit: int) -> int:
         """Delete at most `limit` older reports, and return how many."""

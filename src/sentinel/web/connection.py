@@ -41,32 +41,37 @@ class ConnectionState(ServerState):
         self.stopping = stopping
 
 
-class _ResponseTransport(asyncio.Transport):
+class ResponseTransport(asyncio.Transport):
     """Sends the headers and the body of a small response in one write.
 
     A write wakes the client, which costs more than all other work on a small response. The headers of a large one
-    are sent first: a client that is already awake reads the body while it is sent, so we buffer less. The chunks
-    of its body are still sent together, so that the handler does not wait for a slow client between them.
+    are sent first, together with the first chunk if that is small: a client that is already awake reads the body
+    while it is sent, so we buffer less. The other chunks of its body are still sent together, so that the handler
+    does not wait for a slow client between them.
     """
 
-    __slots__ = ("_chunks", "_remaining", "_transport")
+    __slots__ = ("_chunks", "_has_sent", "_remaining", "_transport")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._chunks: list[bytes | bytearray | memoryview] = []
         self._remaining: int | None = None
         """How many bytes of the body are missing; None before the headers."""
+        self._has_sent = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._chunks.append(data)
         if self._remaining is None:
             length = _CONTENT_LENGTH.search(data)
             # Without Content-Length we cannot tell when the body ends, so send the headers and each chunk at once.
             self._remaining = 0 if length is None else int(length[1])
-            is_due = not 0 < self._remaining < _LARGE_RESPONSE
+            is_due = self._remaining == 0
         else:
+            is_large = len(data) >= _LARGE_RESPONSE
             self._remaining -= len(data)
-            is_due = self._remaining <= 0
+            if is_large and not self._has_sent:
+                self._send()
+            is_due = self._remaining <= 0 or (self._remaining >= _LARGE_RESPONSE and not self._has_sent)
+        self._chunks.append(data)
         if is_due:
             self._send()
 
@@ -79,6 +84,7 @@ class _ResponseTransport(asyncio.Transport):
 
     def _send(self) -> None:
         chunks, self._chunks = self._chunks, []
+        self._has_sent = True
         if sum(map(len, chunks)) < _LARGE_RESPONSE:
             self._transport.write(b"".join(chunks))
             return
@@ -151,7 +157,7 @@ class HttpConnection(HttpToolsProtocol):
             # The upgrade is ignored, but the parser treats all further data as the other protocol.
             self.cycle.keep_alive = False
         if self.scope["method"] != "HEAD" and not self.cycle.waiting_for_100_continue:
-            self.cycle.transport = _ResponseTransport(self.transport)
+            self.cycle.transport = ResponseTransport(self.transport)
 
     def on_body(self, body: bytes) -> None:
         if self.cycle.response_complete:

@@ -1,4 +1,4 @@
-"""What the lists of all components share: page size, cursors, and the parameters `labels` and `fields`.
+"""What the lists of all components share: page size, cursors, and the parameters `labels`, `search` and `fields`.
 
 A cursor holds the values that the next page begins after, and a fingerprint of the query, because with another
 query it would silently skip or repeat items. Clients treat it as opaque. It is neither secret nor signed, so a
@@ -15,9 +15,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from sentinel.core import labels, projection
+from sentinel.core import labels, projection, search
 from sentinel.core.labels import Selector
 from sentinel.core.projection import Projection
+from sentinel.core.search import Expression
 from sentinel.web import problem, strict_json
 
 T = TypeVar("T")
@@ -60,6 +61,14 @@ def parse_selector(text: str) -> Selector:
         return labels.parse(text)
     except labels.SelectorError as error:
         raise problem.bad_field("labels", str(error)) from None
+
+
+def parse_search(text: str) -> Expression | None:
+    """Parse `search`, an expression in the form of the public API. None selects everything."""
+    try:
+        return search.parse(text)
+    except search.SearchError as error:
+        raise problem.bad_field("search", str(error)) from None
 
 
 def parse_fields(text: str) -> Projection | None:

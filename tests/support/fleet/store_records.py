@@ -87,6 +87,7 @@ def stored(
     adapters: str = "dns,validation",
     document: bytes | None = None,
     statuses: bytes = b"[]",
+    attributes: Mapping[str, str] | None = None,
 ) -> StoredResource:
     return StoredResource(
         id=resource_id,
@@ -103,6 +104,7 @@ def stored(
         adapters=adapters,
         document=msgspec.json.encode({"id": resource_id}) if document is None else document,
         statuses=statuses,
+        attributes=attributes or {},
     )
 
 
@@ -322,7 +324,7 @@ async def walk(store: FleetStore, query: ListQuery) -> list[str]:
         seen += ids(found)
         if found.last is None:
             return seen
-        assert len(found.documents) == query.limit
+        assert len(found.documents) == query.limit or query.max_bytes is not None
         query = msgspec.structs.replace(query, after=found.last)
     raise AssertionError(f"expected the list to end, got {MAX_PAGES} pages")
 

@@ -12,12 +12,14 @@ from typing import TypeAlias
 
 import pytest
 
+from sentinel.core import search
 from sentinel.core.access import Role
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.columns import to_micros
 from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
+from sentinel.ports.fleet_store import ListQuery
 from sentinel.ports.idempotency import StoredResponse
 from tests.support.databases import backends, postgresql
 from tests.support.databases.empty import DatabaseKind, empty_database
@@ -209,3 +211,35 @@ async def test_rows_that_an_older_server_writes_meanwhile_are_moved(fresh_postgr
 
     await older_server.close()
     assert await postgresql.fetch(url, "SELECT id, kind FROM audit_entries") == [("0195-1", "Cluster")]
+
+
+# --- 0003: attributes of resources, indexed for searches ---------------------------------------------------------
+
+DOCUMENT = (
+    b'{"id":"c-2","spec":{"generation":9},"generation":12,'
+    b'"status":{"conditions":[{"type":"Ready","status":"False"},{"type":"Available","status":"True"}]}}'
+)
+
+
+async def test_resources_of_the_old_version_are_found_by_a_search(database: OldDatabase) -> None:
+    await engine.migrate(database.url, history=until("0002"))
+    many = [old_resource(f"c-{n:03}", "clusters", DOCUMENT.replace(b"12", b"%d" % n)) for n in range(1, 251)]
+    await database.insert("fleet_resources", RESOURCE, many)
+
+    await engine.migrate(database.url, history=HISTORY)
+
+    backend = backends.sql(database.url)
+    await backend.database.open()
+    found = {
+        text: (await backend.fleet.find(ListQuery(plural="clusters", search=search.parse(text), limit=1))).total
+        for text in ("generation=12", "generation in (1,249,250)", "status.conditions.Ready='False'")
+    }
+    migrated = await backend.fleet.get("c-012")
+    await backend.database.close()
+    assert list(found.values()) == [1, 3, 250]
+    assert migrated is not None
+    assert migrated.attributes == {
+        "generation": "12",
+        "status.conditions.Ready": "False",
+        "status.conditions.Available": "True",
+    }

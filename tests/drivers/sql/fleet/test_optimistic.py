@@ -36,6 +36,7 @@ class OneResourceSession:
     can_write_two_tables = True
     has_snapshot = False
     joins_bytes = False
+    can_stop_reading = False
 
     def __init__(self, resource: StoredResource | None, *, is_overtaken: bool = False) -> None:
         self._found = [] if resource is None else [rows.all_columns(resource)]
@@ -50,6 +51,12 @@ class OneResourceSession:
     def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self.statements += 1
         return [[each[column.name] for column in rows.RESOURCE.selected_columns] for each in self._found]
+
+    def rows_of_short_values(self, statement: Statement, max_length: int, **values: SqlValue) -> Sequence[Row]:
+        raise AssertionError("an attempt reads one resource")
+
+    def rows_within(self, statement: Statement, max_bytes: int, /, **values: SqlValue) -> Sequence[Row]:
+        raise AssertionError("an attempt reads one resource")
 
     def run(self, statement: Statement, **values: SqlValue) -> int:
         self.statements += 1
@@ -111,6 +118,7 @@ def test_work_that_writes_nothing_takes_one_statement() -> None:
         replacing(waiting={"dns": MOMENT}),
         replacing(updated_time=MOMENT + SECOND),
         replacing(adapters="dns"),
+        replacing(attributes={"generation": "2"}),
         replacing(version=1),
         keeping_a_generation,
         suppressing_the_error,

@@ -15,7 +15,7 @@ from typing import Any, TypedDict, Unpack
 
 import pytest
 
-from sentinel.core import labels
+from sentinel.core import labels, search
 from sentinel.drivers.sql.engine.postgresql_session import connect
 from sentinel.drivers.sql.engine.statements import Row, SqlValue, Statement
 from sentinel.drivers.sql.fleet import lists
@@ -37,12 +37,18 @@ class RecordingSession:
     can_write_two_tables = True
 
     def __init__(self, *, is_sqlite: bool) -> None:
-        self.has_snapshot = self.joins_bytes = is_sqlite
+        self.has_snapshot = self.joins_bytes = self.can_stop_reading = is_sqlite
         self.statements: list[tuple[Statement, Mapping[str, SqlValue]]] = []
 
     def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         self.statements.append((statement, values))
-        return [(LIMIT, LIMIT), (None, LIMIT)]
+        return [(LIMIT, LIMIT, ""), (None, LIMIT, "")]
+
+    def rows_of_short_values(self, statement: Statement, max_length: int, **values: SqlValue) -> Sequence[Row]:
+        return self.rows(statement, **values)
+
+    def rows_within(self, statement: Statement, max_bytes: int, /, **values: SqlValue) -> Sequence[Row]:
+        return self.rows(statement, **values)
 
     def run(self, statement: Statement, **values: SqlValue) -> int:
         raise AssertionError("a list writes nothing")
@@ -106,6 +112,7 @@ def resource(number: int) -> StoredResource:
         created=MOMENT + number * SECOND,
         updated=MOMENT + number * timedelta(hours=1),
         labels={"region": "us" if number % 2 else "eu", "shard": str(number % 100)},
+        attributes={"generation": "1", "status.conditions.Ready": "False" if number % 100 else "True"},
     )
 
 
@@ -148,21 +155,29 @@ class ListOptions(TypedDict, total=False):
     is_descending: bool
     after: ListPosition | None
     parent: str | None
+    max_bytes: int | None
 
 
-def query(selector: str = "", **options: Unpack[ListOptions]) -> ListQuery:
+def query(selector: str = "", searched: str = "", **options: Unpack[ListOptions]) -> ListQuery:
     wanted = labels.parse(selector).requirements
     return ListQuery(
-        plural="clusters", requirements=wanted, limit=LIMIT, wants_total=False, may_join=True, **options
+        plural="clusters",
+        requirements=wanted,
+        search=search.parse(searched),
+        limit=LIMIT,
+        wants_total=False,
+        may_join=True,
+        **options,
     )
 
 
 @pytest.mark.parametrize("is_descending", [False, True])
 @pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
+@pytest.mark.parametrize("max_bytes", [None, 2**20], ids=["whole", "bounded"])
 async def test_the_default_order_is_the_order_of_an_index(
-    planner: QueryPlanner, is_descending: bool, after: ListPosition | None
+    planner: QueryPlanner, is_descending: bool, after: ListPosition | None, max_bytes: int | None
 ) -> None:
-    plan = await planner.plan(query(is_descending=is_descending, after=after))
+    plan = await planner.plan(query(is_descending=is_descending, after=after, max_bytes=max_bytes))
 
     assert "fleet_resources_by_created" in plan
     assert planner.sort not in plan
@@ -196,8 +211,11 @@ async def test_a_selective_label_is_found_by_its_index(planner: QueryPlanner, af
 
 
 @pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
-async def test_a_common_label_is_scanned_in_order(planner: QueryPlanner, after: ListPosition | None) -> None:
-    plan = await planner.plan(query("region=us", after=after))
+@pytest.mark.parametrize("max_bytes", [None, 2**20], ids=["whole", "bounded"])
+async def test_a_common_label_is_scanned_in_order(
+    planner: QueryPlanner, after: ListPosition | None, max_bytes: int | None
+) -> None:
+    plan = await planner.plan(query("region=us", after=after, max_bytes=max_bytes))
 
     assert "fleet_labels_by_value" in plan
     assert planner.sort not in plan
@@ -226,6 +244,59 @@ async def test_no_selector_makes_a_statement_too_long_to_parse(planner: QueryPla
     assert planner.scan not in plan
 
 
+@pytest.mark.parametrize(
+    ("selector", "searched"),
+    [
+        ("region=us", "labels.region='us'"),
+        ("shard=7,region=us", "labels.shard='7' and labels.region='us'"),
+        ("region in (eu,us),tier!=x", "labels.region in ('eu','us') and not labels.tier='x'"),
+    ],
+)
+async def test_a_search_on_labels_has_the_plan_of_the_selector(
+    planner: QueryPlanner, selector: str, searched: str
+) -> None:
+    assert await planner.plan(query(searched=searched, after=POSITION)) == await planner.plan(
+        query(selector, after=POSITION)
+    )
+
+
+@pytest.mark.parametrize(
+    ("searched", "index"),
+    [
+        ("status.conditions.Ready='True'", "fleet_attributes_by_value"),
+        ("status.conditions.Ready='False' and (name!='x' or generation=1)", "fleet_attributes_by_value"),
+        ("labels.region='us' and name!='x' and not generation in (1,2)", "fleet_labels_by_value"),
+        ("labels.region='us' or labels.shard='7' or name='x'", "fleet_resources_by_created"),
+        ("not (generation=1 and labels.region='us')", "fleet_resources_by_created"),
+    ],
+)
+@pytest.mark.parametrize("is_descending", [False, True])
+async def test_a_search_is_an_index_scan_in_order(
+    planner: QueryPlanner, searched: str, index: str, is_descending: bool
+) -> None:
+    plan = await planner.plan(query(searched=searched, after=POSITION, is_descending=is_descending))
+
+    assert index in plan
+    assert planner.sort not in plan
+    assert planner.scan not in plan
+
+
+@pytest.mark.parametrize(
+    ("searched", "index"),
+    [
+        ("name='name-of-cls-007'", "fleet_resources_by_name"),
+        ("labels.region='us' and name in ('name-of-cls-007','x')", "fleet_resources_by_name"),
+        ("id in ('cls-007','x') and generation=1", "fleet_resources_"),
+    ],
+)
+async def test_a_search_by_name_or_id_uses_their_index(planner: QueryPlanner, searched: str, index: str) -> None:
+    plan = await planner.plan(query(searched=searched))
+
+    assert index in plan
+    assert "by_created" not in plan
+    assert planner.scan not in plan
+
+
 async def test_children_are_found_by_their_parent(planner: QueryPlanner) -> None:
     plan = await planner.plan(query(parent="cls-1", after=POSITION))
 
@@ -249,5 +320,6 @@ async def test_a_page_in_postgresql_takes_one_statement() -> None:
     recorder = RecordingSession(is_sqlite=False)
 
     lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT))
+    lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT, after=POSITION, max_bytes=2**20))
 
-    assert len(recorder.statements) == 1
+    assert len(recorder.statements) == 2

@@ -52,6 +52,7 @@ class PostgresqlSession:
     can_write_two_tables = True
     has_snapshot = False
     joins_bytes = False  # takes three times as long as fetching them
+    can_stop_reading = False  # without a transaction, which takes two more round trips
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -68,6 +69,12 @@ class PostgresqlSession:
         except asyncpg.CharacterNotInRepertoireError:
             # PostgreSQL cannot store a text with a NUL, so no row matches one.
             return ()
+
+    def rows_of_short_values(self, statement: Statement, max_length: int, **values: SqlValue) -> Sequence[Row]:
+        return self.rows(statement, **values)
+
+    def rows_within(self, statement: Statement, max_bytes: int, /, **values: SqlValue) -> Sequence[Row]:
+        return self.rows(statement, **{**values, "max_bytes": max_bytes})
 
     def run(self, statement: Statement, **values: SqlValue) -> int:
         compiled = statement.postgresql

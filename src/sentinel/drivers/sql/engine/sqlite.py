@@ -1,7 +1,7 @@
 """SQLite: one writer thread with group commit, and several reader threads.
 
 SQLite allows one writer at a time, and the expensive part of a write is the commit, which waits for the disk. So
-one thread does all writes. It takes every waiting job, runs each in its own savepoint, commits once and only then
+one thread does all writes. It takes every waiting job, runs each in a savepoint, commits once and only then
 returns the results: nothing confirmed is lost, and many reports share one wait for the disk. Readers have their
 own connections and do not wait for the writer.
 """
@@ -12,8 +12,9 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,8 @@ _MAX_BATCH = 256
 _TIMEOUT = timedelta(seconds=30)
 _READ_TIMEOUT = timedelta(seconds=20)
 _INSTRUCTIONS_BETWEEN_CHECKS = 200_000
+_ROWS_PER_FETCH = 16
+"""How many rows may exceed a limit in bytes before they are counted."""
 _UNIQUE = "UNIQUE constraint failed: "
 
 
@@ -50,6 +53,7 @@ class SqliteSession:
     can_write_two_tables = False
     has_snapshot = True
     joins_bytes = True
+    can_stop_reading = True
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -61,6 +65,24 @@ class SqliteSession:
             return self._execute(statement, values).fetchall()
         except sqlite3.DataError as error:
             raise TooLong(str(error)) from error
+
+    def rows_of_short_values(self, statement: Statement, max_length: int, **values: SqlValue) -> Sequence[Row]:
+        previous = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max_length)
+        try:
+            return self.rows(statement, **values)
+        finally:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, previous)
+
+    def rows_within(self, statement: Statement, max_bytes: int, /, **values: SqlValue) -> Sequence[Row]:
+        found: list[Row] = []
+        remaining = max_bytes
+        with closing(self._execute(statement, values)) as cursor:
+            while rows := cursor.fetchmany(_ROWS_PER_FETCH):
+                remaining -= sum([len(row[0]) for row in rows])
+                found += rows
+                if remaining < 0:
+                    return _cut(found, max_bytes)
+        return found
 
     def run(self, statement: Statement, **values: SqlValue) -> int:
         return self._execute(statement, values).rowcount
@@ -83,6 +105,14 @@ class SqliteSession:
             raise Unavailable(f"the database failed: {error}") from error
 
 
+def _cut(rows: Sequence[Row], max_bytes: int) -> Sequence[Row]:
+    """The rows before the one that exceeds the limit, at least one, and a row without its first column."""
+    for count, size in enumerate(accumulate(len(row[0]) for row in rows)):
+        if count and size > max_bytes:
+            return [*rows[:count], (None, *rows[count][1:])]
+    return rows
+
+
 def _constraint(statement: Statement, columns: str) -> str:
     """Return the constraint's name. SQLite reports its columns instead: `hub_things.id, hub_things.name`."""
     wanted = [each.strip().rpartition(".")[2] for each in columns.split(",")]
@@ -93,7 +123,7 @@ def _constraint(statement: Statement, columns: str) -> str:
 
 
 class _Writer:
-    """Runs a batch of writes: one transaction for all, a savepoint for each."""
+    """Runs a batch of writes: one transaction for all, and a savepoint for each if there are several."""
 
     def __init__(self, file: Path, *, busy_timeout: timedelta) -> None:
         self._file = file
@@ -106,26 +136,32 @@ class _Writer:
             self._connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 if not job.is_abandoned:
-                    self._run_in_savepoint(job, session)
+                    self._run_job(job, session, is_alone=len(jobs) == 1)
                 if session.failure is not None:
                     raise session.failure
-            self._connection.execute("COMMIT")
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             # No caller gets a result before the commit, so all of them can fail together.
             self._fail(jobs, error)
         else:
             self.unavailable_reason = None
 
-    def _run_in_savepoint(self, job: Job, session: Session) -> None:
-        self._connection.execute("SAVEPOINT work")
+    def _run_job(self, job: Job, session: Session, *, is_alone: bool) -> None:
+        """Run a job in a savepoint, so that it can fail without the others. One that is alone needs none.
+
+        A savepoint copies every page before it is changed.
+        """
+        if not is_alone:
+            self._connection.execute("SAVEPOINT work")
         try:
             job.result = job.work(session)
         except BaseException as error:  # belongs to the caller, not to this thread
             job.error = error
             # A full disk may have rolled back everything already, savepoint included.
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK TO work")
-        if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK" if is_alone else "ROLLBACK TO work")
+        if not is_alone and self._connection.in_transaction:
             self._connection.execute("RELEASE work")
 
     def _fail(self, jobs: Sequence[Job], error: sqlite3.Error) -> None:

@@ -102,9 +102,24 @@ class Session(Protocol):
     """Whether all reads see one snapshot, even without a transaction."""
     joins_bytes: bool
     """Whether joining byte values in SQL is faster than fetching them one by one."""
+    can_stop_reading: bool
+    """Whether a query can end after any row. Otherwise all rows arrive at once."""
 
     def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         """Return the rows of a query. Raises `TooLong`."""
+
+    def rows_of_short_values(self, statement: Statement, max_length: int, **values: SqlValue) -> Sequence[Row]:
+        """Return the rows of a query. Raises `TooLong` before a value of more than `max_length` bytes is complete.
+
+        A database that does not join bytes does not limit them.
+        """
+
+    def rows_within(self, statement: Statement, max_bytes: int, /, **values: SqlValue) -> Sequence[Row]:
+        """Return the first rows of a query whose first column has at most `max_bytes` in total, at least one row.
+
+        If more follow, there is one more row, with None in the first column. Where rows arrive all at once, the
+        statement itself has to replace documents by null, by its parameter `max_bytes`.
+        """
 
     def run(self, statement: Statement, **values: SqlValue) -> int:
         """Run a write and return how many rows it changed. Raises `Duplicate`, which aborts the transaction."""

@@ -1,26 +1,34 @@
 """The statements for lists, one per shape of query.
 
-A shape is a query without its values: its order, whether it starts at a position, and the operators of its label
-requirements. With a label selector and the order of creation, a statement scans the index of the labels: one
+A shape is a query without its values: its order, whether it starts at a position, and the operators of its
+conditions. With a label selector and the order of creation, a statement scans the index of the labels: one
 condition drives the scan, and the others are looked up for each resource that it finds. In any other order, or
 with very many values, all selected resources are sorted.
+
+A search adds conditions on labels and attributes, which may drive a scan too, conditions on id and name, and
+filters that join conditions by "and" and "or". A condition on something that a resource does not have may be NULL
+instead of false. No "not" stands above it, so that makes no difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from sqlalchemy import (
     ColumnElement,
     LargeBinary,
     Select,
+    Table,
+    and_,
     bindparam,
+    case,
     cast,
     false,
     func,
     null,
+    or_,
     select,
     true,
     tuple_,
@@ -29,9 +37,10 @@ from sqlalchemy import (
 from sqlalchemy.sql import FromClause
 
 from sentinel.core.labels import Operator
+from sentinel.core.search import FieldKind
 from sentinel.drivers.sql.engine.columns import NUMBER
 from sentinel.drivers.sql.engine.statements import Statement, literal
-from sentinel.drivers.sql.fleet.tables import counts, labels, resources
+from sentinel.drivers.sql.fleet.tables import attributes, counts, labels, resources
 from sentinel.ports.fleet_store import OrderBy
 
 _MAX_SHAPES = 512
@@ -40,27 +49,54 @@ NUMERIC = (Operator.GREATER, Operator.LESS)
 _MAX_MERGED_CONDITIONS = 100
 """The number of merged scans times the conditions in each. Parsing more takes longer than the sort that it saves:
 a hundred values with thirty other requirements would be half a megabyte of SQL."""
-_SAMPLE_SIZE = 1000
+SAMPLE_SIZE = 1000
 """Where counting stops when conditions are compared to choose the driving one."""
 
 
-class LabelCondition(NamedTuple):
-    """A requirement without its values."""
+class Condition(NamedTuple):
+    """A requirement or a comparison without its values. Its number tells the names of its parameters."""
 
+    number: int
+    kind: FieldKind
     operator: Operator
     values: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.operator is Operator.IN
+
+
+class Filter(NamedTuple):
+    """Conditions and filters, of which all must hold, or any."""
+
+    is_any: bool
+    operands: tuple[Condition | Filter, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of conditions."""
+        return sum(each.size if isinstance(each, Filter) else 1 for each in self.operands)
+
+
+Term: TypeAlias = Condition | Filter
 
 
 class Selection(NamedTuple):
     """The filter of a query, without its values."""
 
     has_parent: bool
-    conditions: tuple[LabelCondition, ...]
-    driving: int | None
-    """The condition whose labels are scanned; None to scan the resources."""
+    terms: tuple[Term, ...]
+    """All of them must hold."""
+    driving: Condition | None
+    """The one of the terms whose index is scanned; None to scan the resources in order."""
+
+    @property
+    def others(self) -> tuple[Term, ...]:
+        """The terms that are tested for each resource that the scan finds."""
+        return tuple(each for each in self.terms if each != self.driving)
 
 
-EVERYTHING = Selection(has_parent=False, conditions=(), driving=None)
+EVERYTHING = Selection(has_parent=False, terms=(), driving=None)
 
 
 class ListOrder(NamedTuple):
@@ -77,6 +113,17 @@ class ListShape(NamedTuple):
     order: ListOrder
     limit: int
 
+    @property
+    def can_look_back(self) -> bool:
+        """Whether finding the page's last position again is cheap: an index has it, and nothing is tested."""
+        (has_parent, _, driving), is_by_creation = self.selection, self.order.by is OrderBy.CREATED
+        if self.selection.others:
+            return False
+        if driving is None:
+            return is_by_creation or not has_parent
+        # One value of a label or attribute. Several are merged, and others are sorted.
+        return is_by_creation and driving.values == 1 and driving.is_exact and _indexed(driving) is not resources
+
 
 class _IndexScan(NamedTuple):
     """The table that a statement scans, its conditions, and the columns that form a position."""
@@ -90,27 +137,53 @@ class _IndexScan(NamedTuple):
 @lru_cache(_MAX_SHAPES)
 def documents_with_positions(shape: ListShape) -> Statement:
     """Documents with their positions, one more than the limit if more follow."""
+    return Statement(_documents_with_positions(shape))
+
+
+@lru_cache(_MAX_SHAPES)
+def documents_within(shape: ListShape) -> Statement:
+    """The same, but null in place of the documents that exceed `max_bytes` together with those before them.
+
+    The first document is never null.
+    """
+    # The limit keeps PostgreSQL from evaluating the document once for each use.
+    page = _documents_with_positions(shape).limit(literal(shape.limit + 1)).subquery("page")
+    document, value, resource_id = page.c
+    length = func.length(document)  # PostgreSQL does not fetch a document from the TOAST table for its length
+    total = func.sum(length).over(rows=(None, 0)).label("bytes")
+    summed = select(document.label("document"), value, resource_id, length.label("length"), total).subquery(
+        "summed"
+    )
+    fits = or_(summed.c.bytes <= bindparam("max_bytes", type_=NUMBER), summed.c.bytes == summed.c.length)
+    return Statement(select(case((fits, summed.c.document)), summed.c[value.name], summed.c[resource_id.name]))
+
+
+def _documents_with_positions(shape: ListShape) -> Select[Any]:
     selection, order, limit = shape
     count = literal(limit + 1)
     if selection.driving is None and (not selection.has_parent or order.by is OrderBy.CREATED):
         scan = _index_scan(selection, order.by)
-        documents = select(resources.c.document, scan.value, scan.id)
-        return Statement(_ordered(documents, scan, order).limit(count))
+        documents = select(resources.c.document, scan.value.label("value"), scan.id.label("position_id"))
+        return _ordered(documents, scan, order).limit(count)
     # Sort positions without the documents, then look up the documents of those that remain.
     positions = _positions(selection, order, count).limit(count).subquery("positions")
-    document = select(resources.c.document).where(resources.c.id == positions.c.id).scalar_subquery()
-    return Statement(select(document, positions.c.value, positions.c.id))
+    return select(_document_at(positions), positions.c.value, positions.c.id)
+
+
+def _document_at(positions: FromClause) -> ColumnElement[Any]:
+    document = select(resources.c.document).where(resources.c.id == positions.c.id)
+    return document.scalar_subquery().label("document")
 
 
 @lru_cache(_MAX_SHAPES)
 def documents_only(shape: ListShape) -> Statement:
-    return Statement(_page(shape, resources.c.document))
+    return Statement(_page(shape))
 
 
 @lru_cache(_MAX_SHAPES)
 def documents_joined(shape: ListShape) -> Statement:
-    """One row: the documents joined by commas, and their count."""
-    documents = _page(shape, resources.c.document).subquery("documents")
+    """One row: the documents joined by commas, and their count. Only for shapes that `can_look_back`."""
+    documents = _page(shape).subquery("documents")
     # SQLite joins in the order of the subquery. It does not promise to, but the contract suite checks it.
     joined = cast(func.group_concat(documents.c.document), LargeBinary)
     return Statement(select(joined, func.count()).select_from(documents))
@@ -118,13 +191,24 @@ def documents_joined(shape: ListShape) -> Statement:
 
 @lru_cache(_MAX_SHAPES)
 def last_positions(shape: ListShape) -> Statement:
+    """Only for shapes that `can_look_back`."""
     return Statement(_last_positions(shape))
 
 
 @lru_cache(_MAX_SHAPES)
-def page_in_one_statement(shape: ListShape, wants_total: bool) -> Statement:
-    """Rows with a document only, then the rows of `_last_positions`, then a row with the total if wanted."""
-    documents = _page(shape, resources.c.document).subquery("documents")
+def page_in_one_statement(shape: ListShape, *, wants_total: bool, is_bounded: bool) -> Statement:
+    """Rows with a document only, then the rows of `_last_positions`, then a row with the total if wanted.
+
+    With `is_bounded`, there are no documents if they exceed `max_bytes` together.
+    """
+    page = _page(shape)
+    if is_bounded:
+        # Evaluated first and once. A page of the usual size costs a tenth more in the database, and no round trip.
+        lengths = select(func.length(resources.c.document).label("length"))
+        sizes = _ordered(lengths, _index_scan(shape.selection, shape.order.by), shape.order)
+        size = select(func.sum(sizes.limit(literal(shape.limit)).subquery("sizes").c.length)).scalar_subquery()
+        page = page.where(size <= bindparam("max_bytes", type_=NUMBER))
+    documents = page.subquery("documents")
     positions = _last_positions(shape).subquery("positions")
     value, last_id = positions.c
     rows = [
@@ -138,16 +222,21 @@ def page_in_one_statement(shape: ListShape, wants_total: bool) -> Statement:
     return Statement(union_all(*rows))
 
 
-def _page(shape: ListShape, *wanted: ColumnElement[Any]) -> Select[Any]:
-    scan = _index_scan(shape.selection, shape.order.by)
-    return _ordered(select(*wanted), scan, shape.order).limit(literal(shape.limit))
+def _page(shape: ListShape) -> Select[Any]:
+    """The documents of a page."""
+    selection, order, limit = shape
+    if selection.driving is None:
+        scan = _index_scan(selection, order.by)
+        return _ordered(select(resources.c.document), scan, order).limit(literal(limit))
+    positions = _positions(selection, order, literal(limit)).limit(literal(limit)).subquery("positions")
+    return select(_document_at(positions)).select_from(positions)
 
 
 def _last_positions(shape: ListShape) -> Select[Any]:
     """The positions of the page's last resource and of the next one, from the index alone."""
-    scan = _index_scan(shape.selection, shape.order.by)
-    positions = _ordered(select(scan.value.label("value"), scan.id.label("last_id")), scan, shape.order)
-    return positions.limit(literal(2)).offset(literal(shape.limit - 1))
+    selection, order, limit = shape
+    positions = _positions(selection, order, literal(limit + 1))
+    return positions.limit(literal(2)).offset(literal(limit - 1))
 
 
 @lru_cache(_MAX_SHAPES)
@@ -171,8 +260,9 @@ def _count_all() -> Select[Any]:
 
 
 @lru_cache(_MAX_SHAPES)
-def sampled_count(number: int, condition: LabelCondition) -> Statement:
-    sample = select(labels.c.resource_id).where(*_matching_labels(number, condition)).limit(_SAMPLE_SIZE)
+def sampled_count(condition: Condition) -> Statement:
+    table = _indexed(condition)
+    sample = select(table.c.plural).where(*_matching(table, condition)).limit(SAMPLE_SIZE)
     return Statement(select(func.count()).select_from(sample.subquery()))
 
 
@@ -182,35 +272,48 @@ def _index_scan(selection: Selection, order_by: OrderBy) -> _IndexScan:
         where: list[ColumnElement[bool]] = [resources.c.plural == bindparam("plural")]
         if selection.has_parent:
             where.append(resources.c.parent == bindparam("parent"))
-        where += _lookups(selection, resources.c.id)
+        where += _lookups(selection, resources)
         return _IndexScan(resources, where, resources.c[order_by.value], resources.c.id)
-    where = [*_matching_labels(driving, selection.conditions[driving]), *_lookups(selection, labels.c.resource_id)]
+    table = _indexed(driving)
+    where = [*_matching(table, driving), *_lookups(selection, table)]
+    if table is resources:
+        value, resource_id = _unindexed(resources.c[order_by.value]), _unindexed(resources.c.id)
+        return _IndexScan(resources, where, value, resource_id)
     if order_by is OrderBy.CREATED:
-        return _IndexScan(labels, where, labels.c.created_time, labels.c.resource_id)
+        return _IndexScan(table, where, table.c.created_time, table.c.resource_id)
     if order_by is OrderBy.ID:
-        return _IndexScan(labels, where, labels.c.resource_id, labels.c.resource_id)
-    both = labels.join(resources, resources.c.id == labels.c.resource_id)
+        return _IndexScan(table, where, table.c.resource_id, table.c.resource_id)
+    both = table.join(resources, resources.c.id == table.c.resource_id)
     return _IndexScan(both, where, resources.c[order_by.value], resources.c.id)
+
+
+def _unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column as an expression, for which no index is used.
+
+    SQLite prefers an index in the order of the list, even if it has to read all of it to find one id.
+    """
+    return func.coalesce(column, column)
 
 
 def _positions(selection: Selection, order: ListOrder, count: ColumnElement[int]) -> Select[Any]:
     """The positions of the selected resources in order, at least the first `count`."""
     driving = selection.driving
-    values = 0 if driving is None else selection.conditions[driving].values
-    is_mergeable = order.by is OrderBy.CREATED and values * len(selection.conditions) <= _MAX_MERGED_CONDITIONS
-    if values < 2 or not is_mergeable:
+    size = Filter(is_any=False, operands=selection.terms).size
+    is_mergeable = driving is not None and _indexed(driving) is not resources and order.by is OrderBy.CREATED
+    if driving is None or driving.values < 2 or not is_mergeable or driving.values * size > _MAX_MERGED_CONDITIONS:
         scan = _index_scan(selection, order.by)
         return _ordered(select(scan.value.label("value"), scan.id.label("id")), scan, order)
     # The index is ordered within each value but not across values: scan each value, then merge.
+    table = _indexed(driving)
     scans = []
-    for index in range(values):
+    for index in range(driving.values):
         where = [
-            labels.c.plural == bindparam("plural"),
-            labels.c.key == bindparam(f"key_{driving}"),
-            labels.c.value == bindparam(f"value_{driving}_{index}"),
-            *_lookups(selection, labels.c.resource_id),
+            table.c.plural == bindparam("plural"),
+            table.c.key == bindparam(f"key_{driving.number}"),
+            table.c.value == bindparam(f"value_{driving.number}_{index}"),
+            *_lookups(selection, table),
         ]
-        scan = _IndexScan(labels, where, labels.c.created_time, labels.c.resource_id)
+        scan = _IndexScan(table, where, table.c.created_time, table.c.resource_id)
         one = _ordered(select(scan.value.label("value"), scan.id.label("id")), scan, order)
         scans.append(select(one.limit(count).subquery()))
     merged = union_all(*scans).subquery("merged")
@@ -231,42 +334,74 @@ def _ordered(wanted: Select[Any], scan: _IndexScan, order: ListOrder) -> Select[
     return wanted.order_by(*(column.desc() if order.is_descending else column for column in columns))
 
 
-def _matching_labels(number: int, condition: LabelCondition) -> list[ColumnElement[bool]]:
-    """Select the labels of a plural that satisfy a condition."""
+def _indexed(condition: Condition) -> Table:
+    """The table whose index finds the resources that satisfy a condition."""
+    match condition.kind:
+        case FieldKind.LABEL:
+            return labels
+        case FieldKind.ATTRIBUTE:
+            return attributes
+        case FieldKind.NAME | FieldKind.ID:
+            return resources
+        case _:
+            assert_never(condition.kind)
+
+
+def _matching(table: Table, condition: Condition) -> list[ColumnElement[bool]]:
+    """Select the rows of a plural in the table of a condition that satisfy it."""
+    if table is resources:
+        plural = resources.c.plural if condition.kind is FieldKind.NAME else _unindexed(resources.c.plural)
+        return [plural == bindparam("plural"), _is_satisfied(resources.c[condition.kind.value], condition)]
     return [
-        labels.c.plural == bindparam("plural"),
-        labels.c.key == bindparam(f"key_{number}"),
-        _is_satisfied(labels.c.number if condition.operator in NUMERIC else labels.c.value, number, condition),
+        table.c.plural == bindparam("plural"),
+        table.c.key == bindparam(f"key_{condition.number}"),
+        _is_satisfied(table.c[_compared(condition)], condition),
     ]
 
 
-def _lookups(selection: Selection, resource_id: ColumnElement[Any]) -> list[ColumnElement[bool]]:
-    """The conditions other than the driving one, looked up for one resource."""
-    return [
-        _lookup(number, condition, resource_id)
-        for number, condition in enumerate(selection.conditions)
-        if number != selection.driving
-    ]
+def _lookups(selection: Selection, scanned: Table) -> list[ColumnElement[bool]]:
+    """The terms other than the driving one, tested for one resource of the scanned table."""
+    return [_test(each, scanned) for each in selection.others]
 
 
-def _lookup(number: int, condition: LabelCondition, resource_id: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Look up one label of one resource and test it.
+def _test(term: Term, scanned: Table) -> ColumnElement[bool]:
+    if isinstance(term, Filter):
+        tests = [_test(each, scanned) for each in term.operands]
+        return or_(*tests) if term.is_any else and_(*tests)
+    resource_id = scanned.c.id if scanned is resources else scanned.c.resource_id
+    return _is_satisfied(_found(term, scanned, resource_id), term)
 
-    Not by EXISTS, which PostgreSQL plans as a join: with thirty it would spend seconds on planning, and with two
-    it may read a whole table for one page.
+
+def _found(condition: Condition, scanned: Table, resource_id: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Look up one value of one resource.
+
+    Not by a join or by EXISTS, which PostgreSQL plans as a join: with thirty it would spend seconds on planning,
+    and with two it may read a whole table for one page.
     """
-    other = labels.alias(f"label_{number}")
-    found = (
-        select(other.c.number if condition.operator in NUMERIC else other.c.value)
-        .where(other.c.resource_id == resource_id, other.c.key == bindparam(f"key_{number}"))
+    if condition.kind is FieldKind.ID:
+        return resource_id
+    if condition.kind is FieldKind.NAME:
+        if scanned is resources:
+            return resources.c.name
+        named = resources.alias(f"named_{condition.number}")
+        return select(named.c.name).where(named.c.id == resource_id).scalar_subquery()
+    other = _indexed(condition).alias(f"found_{condition.number}")
+    return (
+        select(other.c[_compared(condition)])
+        .where(other.c.resource_id == resource_id, other.c.key == bindparam(f"key_{condition.number}"))
         .scalar_subquery()
     )
-    return _is_satisfied(found, number, condition)
 
 
-def _is_satisfied(found: ColumnElement[Any], number: int, condition: LabelCondition) -> ColumnElement[bool]:
-    """Test a condition on what was found: a label's value, its number, or null if there is no label."""
-    values = [bindparam(f"value_{number}_{index}", type_=found.type) for index in range(condition.values)]
+def _compared(condition: Condition) -> str:
+    return "number" if condition.operator in NUMERIC else "value"
+
+
+def _is_satisfied(found: ColumnElement[Any], condition: Condition) -> ColumnElement[bool]:
+    """Test a condition on what was found: a value, the number of a label, or null if there is none."""
+    values = [
+        bindparam(f"value_{condition.number}_{index}", type_=found.type) for index in range(condition.values)
+    ]
     one_of = found.in_(values) if len(values) > 1 else found == values[0] if values else false()
     match condition.operator:
         case Operator.IN:

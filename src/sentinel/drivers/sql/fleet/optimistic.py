@@ -131,5 +131,6 @@ def _changes_row_only(before: StoredResource, after: StoredResource) -> bool:
         and before.version < after.version
         and before.is_ready == after.is_ready
         and before.waiting == after.waiting
+        and before.attributes == after.attributes
         and changes_status_only(before, after)
     )

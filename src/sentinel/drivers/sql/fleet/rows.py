@@ -29,6 +29,7 @@ RESOURCE: Select[tuple[object, ...]] = select(
     _resource.waiting,
     _resource.document,
     _resource.statuses,
+    _resource.attributes,
 )
 """All columns of a resource, in the order that `to_resource` expects."""
 
@@ -37,7 +38,7 @@ _ZLIB_HEADER = zlib.compress(b"")[:1]
 """Marks compressed statuses: JSON never begins with this byte, and other bytes that do are compressed too."""
 
 encode = msgspec.json.Encoder().encode
-_labels = msgspec.json.Decoder(dict[str, str])
+_texts = msgspec.json.Decoder(dict[str, str])
 _waiting = msgspec.json.Decoder(dict[str, int])
 _discarded = msgspec.json.Decoder(DiscardedReport)
 _generation = msgspec.json.Decoder(GenerationRecord)
@@ -55,10 +56,11 @@ def to_resource(row: Row) -> StoredResource:
         version=row[7],
         is_ready=bool(row[8]),
         adapters=row[9],
-        labels=_labels.decode(row[10]),
+        labels=_texts.decode(row[10]),
         waiting={adapter: from_micros(since) for adapter, since in _waiting.decode(row[11]).items()},
         document=row[12],
         statuses=_decompress(row[13]),
+        attributes=_texts.decode(row[14]),
     )
 
 
@@ -70,6 +72,7 @@ def status_columns(resource: StoredResource) -> dict[str, SqlValue]:
         "waiting": encode({adapter: to_micros(since) for adapter, since in resource.waiting.items()}),
         "document": resource.document,
         "statuses": _compress(resource.statuses),
+        "attributes": encode(resource.attributes),
     }
 
 

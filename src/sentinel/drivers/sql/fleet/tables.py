@@ -33,6 +33,8 @@ resources = Table(
     *required(LargeBinary(), "labels", "waiting"),
     # Long columns last: SQLite reads a row from its start, and lists skip the statuses.
     *required(LargeBinary(), "document", "statuses"),
+    # A copy of the rows in `attributes`. Last, because only a whole resource is read with it.
+    Column("attributes", LargeBinary(), nullable=False, server_default="{}"),
     PrimaryKeyConstraint("id", name="fleet_resources_id"),
     UniqueConstraint("plural", "parent", "name", name="fleet_resources_name"),
     Index("fleet_resources_by_created", "plural", "created_time", "id"),
@@ -55,6 +57,18 @@ labels = Table(
     PrimaryKeyConstraint("resource_id", "key", name="fleet_labels_key"),
     Index("fleet_labels_by_value", "plural", "key", "value", "created_time", "resource_id"),
     Index("fleet_labels_by_key", "plural", "key", "created_time", "resource_id", "number"),
+    sqlite_with_rowid=False,
+)
+
+attributes = Table(
+    "fleet_attributes",
+    metadata,
+    # What a search compares besides labels, name and id, in the same form as labels.
+    Column("resource_id", TEXT, ForeignKey(resources.c.id, ondelete="CASCADE"), nullable=False),
+    *required(TEXT, "key", "value", "plural"),
+    Column("created_time", NUMBER, nullable=False),
+    PrimaryKeyConstraint("resource_id", "key", name="fleet_attributes_key"),
+    Index("fleet_attributes_by_value", "plural", "key", "value", "created_time", "resource_id"),
     sqlite_with_rowid=False,
 )
 

@@ -21,7 +21,7 @@ from sentinel.drivers.sql.engine.columns import to_micros
 from sentinel.drivers.sql.engine.statements import Session, SqlValue, Statement
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.rows import RESOURCE
-from sentinel.drivers.sql.fleet.tables import discarded, generations, labels, resources, waits
+from sentinel.drivers.sql.fleet.tables import attributes, discarded, generations, labels, resources, waits
 from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.errors import Unavailable
@@ -44,7 +44,7 @@ _COUNT_CHILDREN = Statement(
     select(func.count()).select_from(resources).where(resources.c.parent == bindparam("parent"))
 )
 _INSERT = Statement(insert(resources).inline(), *resources.c.keys())
-_STATUS_COLUMNS = ("version", "is_ready", "waiting", "document", "statuses")
+_STATUS_COLUMNS = ("version", "is_ready", "waiting", "document", "statuses", "attributes")
 # SQLite rewrites the index of every column that an update names, changed or not, so reports name only these.
 _UPDATE_STATUS = Statement(update(resources).where(_one), *_STATUS_COLUMNS)
 _UPDATE_ALL = Statement(update(resources).where(_one), *_STATUS_COLUMNS, "labels", "updated_time", "adapters")
@@ -63,6 +63,12 @@ _UPDATE_AND_RECORD = Statement(audit.insert_with(status_update(_one)))
 _INSERT_LABEL = Statement(insert(labels).inline(), *labels.c.keys())
 _DELETE_LABEL = Statement(
     delete(labels).where(labels.c.resource_id == bindparam("resource_id"), labels.c.key == bindparam("key"))
+)
+_INSERT_ATTRIBUTE = Statement(insert(attributes).inline(), *attributes.c.keys())
+_DELETE_ATTRIBUTE = Statement(
+    delete(attributes).where(
+        attributes.c.resource_id == bindparam("resource_id"), attributes.c.key == bindparam("key")
+    )
 )
 _INSERT_WAIT = Statement(insert(waits).inline(), *waits.c.keys())
 _DELETE_WAIT = Statement(
@@ -142,6 +148,7 @@ class SqlFleetTransaction(SqlTransaction):
     def insert(self, resource: StoredResource) -> None:
         self._run(_INSERT, rows.all_columns(resource))
         self._index_labels(resource, {}, resource.labels)
+        self._index_attributes(resource, {}, resource.attributes)
         self._index_waits(resource, {}, resource.waiting)
         self._count(resource, +1)
         self._known[resource.id] = resource
@@ -155,6 +162,7 @@ class SqlFleetTransaction(SqlTransaction):
             changed = rows.status_columns(resource) | rows.description_columns(resource)
             self._run(_UPDATE_ALL, {"resource_id": resource.id} | changed)
             self._index_labels(before, before.labels, resource.labels)
+        self._index_attributes(before, before.attributes, resource.attributes)
         self._index_waits(before, before.waiting, resource.waiting)
         if before.is_ready != resource.is_ready:
             self._count(before, -1)
@@ -221,15 +229,23 @@ class SqlFleetTransaction(SqlTransaction):
         if removed:
             self._session.run_many(_DELETE_LABEL, [{"resource_id": resource.id, "key": key} for key in removed])
         if added:
-            own: dict[str, SqlValue] = {
-                "resource_id": resource.id,
-                "plural": resource.plural,
-                "created_time": to_micros(resource.created_time),
-            }
+            own = _list_columns(resource)
             self._session.run_many(
                 _INSERT_LABEL,
                 [own | {"key": key, "value": value, "number": as_integer(value)} for key, value in added],
             )
+
+    def _index_attributes(
+        self, resource: StoredResource, before: Mapping[str, str], after: Mapping[str, str]
+    ) -> None:
+        removed, added = _difference(before, after)
+        if removed:
+            self._session.run_many(
+                _DELETE_ATTRIBUTE, [{"resource_id": resource.id, "key": key} for key in removed]
+            )
+        if added:
+            own = _list_columns(resource)
+            self._session.run_many(_INSERT_ATTRIBUTE, [own | {"key": key, "value": value} for key, value in added])
 
     def _index_waits(
         self, resource: StoredResource, before: Mapping[str, datetime], after: Mapping[str, datetime]
@@ -252,6 +268,15 @@ class SqlFleetTransaction(SqlTransaction):
         if self._deferred_update is not None:
             deferred, self._deferred_update = self._deferred_update, None
             self._run(_UPDATE_STATUS, deferred)
+
+
+def _list_columns(resource: StoredResource) -> dict[str, SqlValue]:
+    """The columns of a resource that labels and attributes copy."""
+    return {
+        "resource_id": resource.id,
+        "plural": resource.plural,
+        "created_time": to_micros(resource.created_time),
+    }
 
 
 def _difference(before: Mapping[str, V], after: Mapping[str, V]) -> tuple[list[str], list[tuple[str, V]]]:
