@@ -86,6 +86,7 @@ class UpSession:
             clock=context.clock,
             log=context.log,
             stopping=self._stopping,
+            redact=context.redactor.redact,
         )
         self._dns = DnsService(log=get_logger("dns"))
         self._memory = MemoryBroker()
