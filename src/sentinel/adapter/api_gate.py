@@ -67,7 +67,8 @@ class ApiGate:
         """Why the API cannot be used now, or None."""
         if not self._successes and not self._failing:
             return "the API has not responded yet"
-        return next(iter(self._failing.values()), None)
+        failing = tuple(self._failing.values())  # the probes' thread is here while it changes
+        return failing[0] if failing else None
 
     async def wait_until_available(self) -> None:
         """Wait while the API is unavailable; at most 30 seconds if only reports fail."""
