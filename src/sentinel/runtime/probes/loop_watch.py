@@ -23,7 +23,8 @@ from sentinel.runtime.log import Log
 MAX_STALL = timedelta(seconds=10)
 _INTERVAL = timedelta(milliseconds=500)
 _SECOND = timedelta(seconds=1)
-_MAX_FRAMES = 8
+_MAX_FRAMES = 30
+"""Enough to reach the task through the frames of a library."""
 
 
 class LoopWatch:
