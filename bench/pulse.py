@@ -28,13 +28,13 @@ from bench.budget import Budget, print_budgets
 from bench.command_line import make_parser
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
-from sentinel.runtime.settings.hyperfleet_api import ApiSettings
+from sentinel.pulse.settings import PulseApiSettings
 from tests.support.fleet.fake_api import ResourceShape
 from tests.support.processes.service import SentinelProcess
 from tools.services.pubsub import EMULATOR_VARIABLE
 
 LARGE_PAGE = 500
-DEFAULT_PAGE = next(f.default for f in msgspec.structs.fields(ApiSettings) if f.name == "page_size")
+DEFAULT_PAGE = next(f.default for f in msgspec.structs.fields(PulseApiSettings) if f.name == "page_size")
 SHAPES_RESOURCES = 5_000
 """The fleet on which shapes are compared."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+import pytest
 
 from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
@@ -180,3 +182,61 @@ async def test_one_unreadable_resource_is_nacked_and_does_not_block_others() -> 
         await recover_and_settle(harness)
 
         assert len(harness.api.sent) == 21
+
+
+class RateLimit:
+    """An API that responds once with Retry-After to an operation, and records the time of every call."""
+
+    def __init__(self, harness: AdapterHarness, operation: str, *, retry_after: timedelta) -> None:
+        self.times: list[datetime] = []
+        self.started: datetime | None = None
+        self._harness = harness
+        self._operation = operation
+        self._retry_after = retry_after
+        harness.api.fail(self._fail)
+
+    def _fail(self, operation: str, resource_id: str) -> ApiUnavailable | None:
+        now = self._harness.clock.now()
+        self.times.append(now)
+        if operation != self._operation or self.started is not None:
+            return None
+        self.started = now
+        return ApiUnavailable("429 Too Many Requests", retry_after=self._retry_after)
+
+    def pause(self) -> timedelta:
+        """The time until the next call of any kind."""
+        assert self.started is not None
+        return min(time for time in self.times if time > self.started) - self.started
+
+
+@pytest.mark.parametrize("operation", ["read", "report"])
+@pytest.mark.parametrize(
+    ("retry_after", "pause"), [(2 * MINUTE, 2 * MINUTE), (5 * MINUTE, 5 * MINUTE), (24 * HOUR, 5 * MINUTE)]
+)
+@simulated
+async def test_no_call_is_made_before_retry_after(
+    operation: str, retry_after: timedelta, pause: timedelta
+) -> None:
+    async with AdapterHarness(ScriptedTask().adapter, concurrency=2) as harness:
+        await harness.after(SECOND)
+        limit = RateLimit(harness, operation, retry_after=retry_after)
+        for resource_id in CLUSTERS[:4]:
+            await harness.put_and_pulse(resource_id)
+            await harness.after(10 * SECOND)
+        await harness.until_settled()
+
+        assert limit.pause() == pause
+        assert len(harness.api.sent) == 4
+
+
+@simulated
+async def test_stopping_does_not_wait_for_retry_after() -> None:
+    async with AdapterHarness(ScriptedTask().adapter) as harness:
+        limit = RateLimit(harness, "read", retry_after=5 * MINUTE)
+        await harness.put_and_pulse("c1")
+        await harness.until(lambda: limit.started is not None)
+        before = harness.clock.now()
+        await harness.stop()
+
+        assert harness.clock.now() - before < SECOND
+        assert harness.backlog == 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -79,12 +80,42 @@ def test_invalid_kinds_are_refused(kinds: Any) -> None:
         Adapter("dns").task(kinds=kinds)
 
 
-def test_a_function_that_is_not_asynchronous_is_refused() -> None:
+def test_plain_functions_are_accepted() -> None:
     def ensure(resource: Resource, context: Context) -> Outcome:
         return Done()
 
-    with pytest.raises(TypeError, match=r"declared with `async def`, which .*ensure is not"):
-        Adapter("dns").task(kinds=["Cluster"])(ensure)  # type: ignore[type-var]  # the mistake under test
+    dns = Adapter("dns")
+
+    assert dns.task(kinds=["Cluster"])(ensure) is ensure
+    assert dns.finalizer(kinds=["Cluster"])(ensure) is ensure
+
+
+def yielding(resource: Resource, context: Context) -> Iterator[Outcome]:
+    yield Done()
+
+
+async def yielding_asynchronously(resource: Resource, context: Context) -> AsyncIterator[Outcome]:
+    yield Done()
+
+
+@wraps(work)
+def wrapping(*args: Any) -> Any:
+    return work(*args)
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (yielding, "a task returns its outcome; yielding yields"),
+        (yielding_asynchronously, "yielding_asynchronously yields"),
+        (wrapping, "is declared with `async def`, and work wraps it in a plain `def`"),
+        (Done, "a task is a function, which Done is not"),
+        ("dns", "a task is a function, which 'dns' is not"),
+    ],
+)
+def test_what_returns_no_outcome_is_refused(function: Any, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        Adapter("dns").task(kinds=["Cluster"])(function)
 
 
 def test_a_function_with_other_parameters_is_refused() -> None:

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from sentinel.adapter import Adapter, Context, Done, Failed, Finalized, HttpFailure, Outcome, Resource
-from sentinel.adapter.evaluation import Evaluated, make_context
+from sentinel.adapter.evaluation import Evaluated, make_context, make_report
 from sentinel.adapter.evaluation import evaluate as run_task
-from sentinel.core.adapter.task import OutcomeKind
+from sentinel.core.adapter.task import CheckedOutcome, OutcomeKind
 from sentinel.core.fleet.documents import ConditionStatus, Report
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.secrets import Redactor
@@ -28,7 +28,10 @@ SECOND = timedelta(seconds=1)
 Task = Callable[[Resource, Context], Awaitable[Outcome]]
 
 
-def adapter_of(task: Task) -> Adapter:
+AnyTask = Task | Callable[[Resource, Context], Outcome]
+
+
+def adapter_of(task: AnyTask) -> Adapter:
     adapter = Adapter("dns")
     adapter.task(kinds=["Cluster"])(task)
     return adapter
@@ -142,8 +145,7 @@ def test_an_invalid_result_is_an_error_of_the_adapter(result: Outcome) -> None:
     assert report.conditions[0].reason == "InvalidResult"
 
 
-@simulated
-async def evaluated(task: Task, redactor: Redactor) -> Evaluated:
+async def run_evaluation(task: AnyTask, redactor: Redactor) -> Evaluated:
     resource = make_resource("Cluster")
     context = make_context(
         Adapter("dns"),
@@ -153,7 +155,16 @@ async def evaluated(task: Task, redactor: Redactor) -> Evaluated:
         log=get_logger("test"),
         deadline=START,
     )
-    return await run_task(task, resource, context, timeout=SECOND, redact=redactor.redact)
+    return await run_task(task, resource, context, timeout=30 * SECOND, redact=redactor.redact)
+
+
+def evaluated(task: AnyTask, redactor: Redactor) -> Evaluated:
+    return asyncio.run(run_evaluation(task, redactor))
+
+
+def report_text(checked: CheckedOutcome) -> str:
+    report = make_report(checked, adapter=Adapter("dns"), resource=make_resource("Cluster"), now=START)
+    return msgspec.json.encode(report).decode()
 
 
 def test_a_secret_is_redacted_even_where_the_message_is_cut() -> None:
@@ -168,6 +179,32 @@ def test_a_secret_is_redacted_even_where_the_message_is_cut() -> None:
     assert checked.kind is OutcomeKind.BROKEN
     assert "hunter2" not in checked.outcome.message
     assert "other" not in checked.outcome.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "refused: password=swordfish user=u",
+        '{"user": "u", "password": "swordfish"}',
+        "{'user': 'u', 'password': 'sword fish: swordfish'}",
+        "Authorization: Custom swordfish",
+        "POST https://u:swordfish@dns.internal/zones: 401",
+        "api_key: swordfish",
+    ],
+)
+def test_a_secret_that_an_exception_quotes_reaches_no_report(text: str) -> None:
+    async def task(resource: Resource, context: Context) -> Outcome:
+        raise ConnectionError(text)
+
+    def blocking(resource: Resource, context: Context) -> Outcome:
+        return Failed(text, reason=text, data={"last_error": text})
+
+    raised, returned = evaluated(task, Redactor()), evaluated(blocking, Redactor())
+
+    reports = [report_text(each.checked) for each in (raised, returned)]
+    assert "ConnectionError" in reports[0]
+    assert "last_error" in reports[1]
+    assert "fish" not in "".join(reports)
 
 
 def test_message_and_reason_of_an_outcome_are_redacted() -> None:

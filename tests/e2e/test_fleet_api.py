@@ -397,6 +397,7 @@ async def test_the_server_waits_for_a_postgresql_that_starts_later(
             code = await api.stop()
 
     assert (unready.status, refused.status, alive.status) == (503, 503, 200)
+    assert "Connect call failed" in unready.json["checks"]["api.database"]["message"]
     assert created["generation"] == 1
     assert code == 0
     assert private_postgresql.password not in api.stderr.decode() + unready.content.decode()

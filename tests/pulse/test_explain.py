@@ -22,16 +22,15 @@ from sentinel.pulse.explain import (
     UnknownResource,
     explain,
 )
-from sentinel.pulse.settings import LabelMatch, PulseSettings
+from sentinel.pulse.settings import LabelMatch, PulseApiSettings, PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, PulseRecorder, make_pulse
 
-SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=ApiSettings(endpoint="http://fleet"))
+SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=PulseApiSettings(endpoint="http://fleet"))
 
 
 def explained(

@@ -19,11 +19,10 @@ from sentinel.pulse.forecast import Forecast, forecast
 from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
 from sentinel.pulse.forecast.estimate import LOG_MICROSECONDS, PUBLISH_MICROSECONDS, Costs, Estimator
 from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
-from sentinel.pulse.settings import PulseSettings
+from sentinel.pulse.settings import PulseApiSettings, PulseSettings
 from sentinel.pulse.telemetry import unread_telemetry
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import LogLevel
-from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.testing import loop
 from sentinel.testing.clock import START
@@ -94,7 +93,7 @@ def settings_of(
         poll_interval=poll_interval,
         republish_interval=republish_interval,
         max_events_per_second=max_events_per_second,
-        hyperfleet_api=ApiSettings(endpoint="http://fleet", page_size=PAGE_SIZE),
+        hyperfleet_api=PulseApiSettings(endpoint="http://fleet", page_size=PAGE_SIZE),
         log=LogSettings(level=log_level),
     )
 

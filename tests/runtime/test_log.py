@@ -454,6 +454,33 @@ def test_words_and_numbers_are_not_masked(text: str) -> None:
     assert Redactor().redact(text) == text
 
 
+def test_the_value_of_a_field_with_a_telling_name_is_masked(configure: Configure) -> None:
+    output = configure()
+
+    get_logger("x").info("login", password="swordfish", request={"api_key": ["swordfish"], "user": "u"}, tokens=3)
+
+    assert output.record["password"] == "***"
+    assert output.record["request"] == {"api_key": "***", "user": "u"}
+    assert output.record["tokens"] == 3
+
+
+@pytest.mark.parametrize("layout", ["json", "console"])
+def test_a_secret_in_an_exceptions_text_is_masked(configure: Configure, layout: str) -> None:
+    output = configure(layout=layout)
+    body = {"user": "u", "password": "swordfish"}
+    try:
+        try:
+            raise ValueError(f"rejected {body!r}")
+        except ValueError as cause:
+            raise ConnectionError(f"POST {json.dumps(body)}; Authorization: Custom swordfish") from cause
+    except ConnectionError as error:
+        get_logger("x").exception("failed", error=error, several=ExceptionGroup("two", [error]))
+        logging.getLogger("library").exception("request %r failed", body)
+
+    assert "ConnectionError" in output.text
+    assert "swordfish" not in output.text
+
+
 def test_a_redactor_does_not_show_its_secrets() -> None:
     assert SECRET not in repr(Redactor([SECRET]))
 

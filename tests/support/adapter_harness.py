@@ -18,6 +18,7 @@ from sentinel.core.json import Json
 from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
+from sentinel.ports.clock import Clock
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import PublishOutcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
@@ -132,11 +133,12 @@ class AdapterHarness:
         grace_period: timedelta = 15 * SECOND,
         peer: AdapterHarness | None = None,
         around: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber,
+        clock: Clock | None = None,
         **options: Unpack[ServiceOptions],
     ) -> None:
         """It shares the broker and the API of `peer`, as another process would. `around` may wrap the
-        subscriber."""
-        self.clock = SimulatedClock()
+        subscriber. `clock` replaces virtual time, for tasks in threads."""
+        self.clock = SimulatedClock() if clock is None else clock
         self.api: FakeAdapterApi = FakeAdapterApi(clock=self.clock) if peer is None else peer.api
         self.broker: MemoryBroker = MemoryBroker(now=self.clock.now, retry=_RETRY) if peer is None else peer.broker
         self.http = FakeHttp()

@@ -12,6 +12,8 @@ Two cases look like an outage and are not:
 * Reports fail and reads work. A report has no harmless probe, so every 30 seconds the gate accepts one delivery
   whose report shows whether the API works again. No report keeps its worker for longer than a minute, otherwise as
   many failing resources as there are workers would block all others.
+
+A response with Retry-After is about the whole client: until then no call is made, not even a probe.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from sentinel.adapter.observer import AdapterObserver, ApiOperation
@@ -62,12 +64,15 @@ class ApiGate:
         self._needs_probe = asyncio.Event()
         """Set at first, and while reads fail."""
         self._needs_probe.set()
+        self._paused_until: datetime | None = None
+        """When the API accepts calls again, by its last Retry-After."""
 
     def unavailable_reason(self) -> str | None:
         """Why the API cannot be used now, or None."""
         if not self._successes and not self._failing:
             return "the API has not responded yet"
-        return next(iter(self._failing.values()), None)
+        failing = tuple(self._failing.values())  # the probes' thread is here while it changes
+        return failing[0] if failing else None
 
     async def wait_until_available(self) -> None:
         """Wait while the API is unavailable; at most 30 seconds if only reports fail."""
@@ -98,6 +103,9 @@ class ApiGate:
         started = self._clock.now()
         attempts = 0
         while True:
+            while pause := self._remaining_pause():
+                if await stopping.interrupts(self._clock.sleep(pause)):
+                    raise RetriesExhausted("the service stops")
             try:
                 result = await call()
             except ApiUnavailable as error:
@@ -124,8 +132,19 @@ class ApiGate:
         self._is_available.clear()
         if operation is ApiOperation.READ:
             self._needs_probe.set()
+        if error.retry_after:
+            self._paused_until = self._clock.now() + min(error.retry_after, _MAX_RETRY_AFTER)
         backoff = _RETRY_NEEDS_OPERATOR if error.needs_operator else _RETRY
-        return max(backoff.delay(attempts, self._random()), min(error.retry_after, _MAX_RETRY_AFTER))
+        return backoff.delay(attempts, self._random())
+
+    def _remaining_pause(self) -> timedelta:
+        """How long Retry-After forbids calls. Other calls may prolong it meanwhile."""
+        now = self._clock.now()
+        if self._paused_until is None or now >= self._paused_until:
+            self._paused_until = None
+            return timedelta(0)
+        # A wall clock that is set back must not prolong it.
+        return min(self._paused_until - now, _MAX_RETRY_AFTER)
 
     def _succeeded(self, operation: ApiOperation) -> None:
         self._successes[operation] += 1

@@ -5,15 +5,21 @@
     @dns.task(kinds=["Cluster"])
     async def ensure_zone(cluster, context): ...
 
+An `async def` function runs on the event loop and must not block. A plain `def` function may block: it runs in a
+thread.
+
 A declaration opens no connection and reads no setting. Mistakes that would otherwise show with the first event - a
-function that is not asynchronous, a kind with two tasks - raise here, where the author sees them.
+generator instead of a function, a kind with two tasks - raise here, where the author sees them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -29,14 +35,38 @@ from sentinel.runtime.log import Log
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
+T = TypeVar("T")
+
+
 class Cancellation:
-    """Whether an evaluation has been cancelled. Threads may read it too."""
+    """Whether an evaluation has been cancelled. Its thread may use it, too."""
 
     def __init__(self) -> None:
         self.is_requested = False
+        self._lock = threading.Lock()
+        self._calls: set[concurrent.futures.Future[Any]] = set()
 
     def request(self) -> None:
-        self.is_requested = True
+        """Cancel the evaluation, and what its thread waits for."""
+        with self._lock:
+            self.is_requested = True
+            calls = tuple(self._calls)
+        for call in calls:
+            call.cancel()
+
+    def call(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+        """Run the coroutine on the loop, from another thread, unless the evaluation is cancelled."""
+        with self._lock:
+            if self.is_requested:
+                work.close()
+                raise concurrent.futures.CancelledError
+            call = asyncio.run_coroutine_threadsafe(work, loop)
+            self._calls.add(call)
+        try:
+            return call.result()
+        finally:
+            with self._lock:
+                self._calls.discard(call)
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,16 +86,31 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     deadline: datetime
     """When the evaluation will be cancelled."""
     cancellation: Cancellation
+    loop: asyncio.AbstractEventLoop
+    """The event loop that runs the adapter."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether the evaluation has been cancelled. For threads that the task started: the task itself gets
-        `asyncio.CancelledError`."""
+        """Whether the evaluation has been cancelled. For plain `def` tasks, which cannot be interrupted: they
+        check it between steps. An `async def` task gets `asyncio.CancelledError`."""
         return self.cancellation.is_requested
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine from a plain `def` task: `zone = context.run(context.http.put(url))`.
 
-Task: TypeAlias = Callable[[Resource, Context], Awaitable[Outcome]]
-F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+        It runs on the adapter's event loop, and this call returns its result or raises its exception. Once the
+        evaluation has been cancelled it raises `concurrent.futures.CancelledError`.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self.cancellation.call(work, self.loop)
+        work.close()
+        raise RuntimeError("context.run is for tasks declared with plain `def`; an `async def` task uses await")
+
+
+Task: TypeAlias = Callable[[Resource, Context], Awaitable[Outcome] | Outcome]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Adapter:
@@ -88,7 +133,8 @@ class Adapter:
     def task(self, *, kinds: Sequence[str]) -> Callable[[F], F]:
         """Declare the function that evaluates resources of these kinds.
 
-        It is called with the resource and a `Context`, and returns an outcome. It must be safe to repeat.
+        It is called with the resource and a `Context`, and returns an outcome. It must be safe to repeat. A plain
+        `def` function runs in a thread and may block; an `async def` function must not.
         """
         return self._declare("task", kinds, self._tasks)
 
@@ -115,7 +161,7 @@ class Adapter:
         names = _checked_kinds(kinds)
 
         def decorate(function: F) -> F:
-            _require_two_arguments(role, function)
+            _check_function(role, function)
             for kind in names:
                 if kind in declared:
                     known = _name(declared[kind])
@@ -145,9 +191,21 @@ def _checked_kinds(kinds: object) -> tuple[str, ...]:
     return names
 
 
-def _require_two_arguments(role: str, function: Callable[..., object]) -> None:
-    if not inspect.iscoroutinefunction(function):
-        raise TypeError(f"a {role} is declared with `async def`, which {_name(function)} is not")
+def is_asynchronous(function: Callable[..., object]) -> bool:
+    """Whether calling the function returns a coroutine. Otherwise it runs in a thread."""
+    # `__call__` of a function is not its body, but that of an object may be declared with `async def`.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # not a test for being callable
+    )
+
+
+def _check_function(role: str, function: object) -> None:
+    if not callable(function) or inspect.isclass(function):
+        raise TypeError(f"a {role} is a function, which {_name(function)} is not")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"a {role} returns its outcome; {_name(function)} yields")
+    if not is_asynchronous(function) and inspect.iscoroutinefunction(inspect.unwrap(function)):
+        raise TypeError(f"a {role} is declared with `async def`, and {_name(function)} wraps it in a plain `def`")
     try:
         inspect.signature(function).bind("resource", "context")
     except TypeError as error:

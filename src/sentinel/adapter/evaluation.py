@@ -3,19 +3,24 @@
 Tasks are user code. A task may raise anything, even an exception that would end the process. It may cancel itself
 or be cancelled by a library, never return, ignore its cancellation, or return an invalid result. Each of these
 becomes an outcome with a reason, and none of them reaches the service's loop.
+
+An `async def` task runs on the event loop, a plain `def` task in a thread. A thread cannot be cancelled: its
+timeout is reported on time, and the thread is handed back to the caller as one that lingers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 from msgspec import UnsetType
 
-from sentinel.adapter.declaration import Adapter, Cancellation, Context, Task
+from sentinel.adapter.declaration import Adapter, Cancellation, Context, Task, is_asynchronous
 from sentinel.core.adapter import task as tasks
 from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import Resource
@@ -24,6 +29,7 @@ from sentinel.core.fleet.documents import Report
 from sentinel.core.json import Json
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import durations
+from sentinel.runtime.blocking import run_in_thread
 from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.log_format import describe
 
@@ -37,8 +43,8 @@ class Evaluated(msgspec.Struct, frozen=True):
     checked: CheckedOutcome
     error: BaseException | None = None
     """The exception that the task raised."""
-    lingering: asyncio.Task[object] | None = None
-    """The task, if it ignores its cancellation and still runs."""
+    lingering: asyncio.Future[object] | None = None
+    """The task, if it still runs: it ignores its cancellation, or its thread cannot be cancelled."""
     is_interrupted: bool = False
     """Whether the task was cancelled because the adapter stops, and has to run again."""
 
@@ -64,7 +70,7 @@ async def evaluate(
     """
     if task is None:
         return Evaluated(tasks.check_outcome(Finalized("There is nothing to clean up"), is_deleting=True))
-    running = asyncio.create_task(_guarded(task, resource, context), name=f"evaluate {resource.id}")
+    running = _start(task, resource, context)
     try:
         ends: set[asyncio.Future[Any]] = {running} if interruption is None else {running, interruption}
         await asyncio.wait(ends, timeout=timeout.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
@@ -79,10 +85,13 @@ async def evaluate(
         if interruption is not None and interruption.done():
             return Evaluated(tasks.interrupted(), lingering=lingering, is_interrupted=True)
         text = f"the task did not end within {durations.render(timeout)}"
+        if lingering is not None and not isinstance(lingering, asyncio.Task):
+            text = f"{text}, and its thread still runs"
         return Evaluated(broken(text, "Timeout", redact), lingering=lingering)
     if running.cancelled():
         return Evaluated(broken("the task cancelled itself, or a library cancelled it", "Cancelled", redact))
-    result = running.result()
+    failure = running.exception()
+    result = running.result() if failure is None else _Raised(failure)
     if isinstance(result, _Raised):
         return Evaluated(broken(describe(result.error), "AdapterError", redact), error=result.error)
     try:
@@ -129,6 +138,7 @@ def make_context(
         previous=resource.newest_of(adapter.name),
         deadline=deadline,
         cancellation=Cancellation(),
+        loop=asyncio.get_running_loop(),
     )
 
 
@@ -144,7 +154,28 @@ def broken(message: str, reason: str, redact: Callable[[str], str]) -> CheckedOu
     return _redacted(CheckedOutcome(Broken(message, reason)), redact)
 
 
-async def _guarded(task: Task, resource: Resource, context: Context) -> object:
+def _start(task: Task, resource: Resource, context: Context) -> asyncio.Future[object]:
+    name = f"evaluate {resource.id}"
+    if is_asynchronous(task):
+        asynchronous = cast("Callable[[Resource, Context], Awaitable[object]]", task)
+        return asyncio.create_task(_guarded(asynchronous, resource, context), name=name)
+    return run_in_thread(partial(_guarded_blocking, task, resource, context), name=name)
+
+
+def _guarded_blocking(task: Task, resource: Resource, context: Context) -> object:
+    try:
+        result = task(resource, context)
+    except BaseException as error:  # a future does not take every exception
+        return _Raised(error)
+    if inspect.iscoroutine(result):
+        result.close()
+        return _Raised(TypeError("a plain `def` task returned a coroutine; declare it with `async def`"))
+    return result
+
+
+async def _guarded(
+    task: Callable[[Resource, Context], Awaitable[object]], resource: Resource, context: Context
+) -> object:
     try:
         return await task(resource, context)
     except asyncio.CancelledError:
@@ -153,9 +184,10 @@ async def _guarded(task: Task, resource: Resource, context: Context) -> object:
         return _Raised(error)
 
 
-async def _cancel(running: asyncio.Task[object], context: Context) -> None:
+async def _cancel(running: asyncio.Future[object], context: Context) -> None:
     context.cancellation.request()
-    running.cancel()
+    if isinstance(running, asyncio.Task):
+        running.cancel()
     await asyncio.wait({running}, timeout=_CLEANUP_TIMEOUT.total_seconds())
 
 

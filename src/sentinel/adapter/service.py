@@ -12,7 +12,6 @@ import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -92,13 +91,20 @@ class AdapterService:
         """Resource ids with their events. The broker bounds it by the number of unsettled deliveries."""
         self._interruption: asyncio.Future[None] | None = None
         """Done when the grace period is over."""
-        self._lingering: dict[str, asyncio.Task[Any]] = {}
-        """Tasks that ignore their cancellation, by resource id."""
+        self._concurrency = concurrency
+        self._lingering: dict[str, asyncio.Future[object]] = {}
+        """Tasks that still run after their evaluation has ended, by resource id."""
+        self._kept_workers = 0
+        """How many workers wait for such tasks."""
 
     @property
     def checks(self) -> Mapping[str, Callable[[], str | None]]:
         """Readiness checks: each returns what is wrong, or None."""
-        return {"hyperfleet_api": self._gate.unavailable_reason, "broker": self._subscriber.unavailable_reason}
+        return {
+            "hyperfleet_api": self._gate.unavailable_reason,
+            "broker": self._subscriber.unavailable_reason,
+            "tasks": self._capacity_problem,
+        }
 
     async def run(self, stopping: Stopping) -> None:
         """Process events until stopped, then receive no more and finish the running evaluations.
@@ -120,6 +126,11 @@ class AdapterService:
         finally:
             if grace_timer is not None:
                 grace_timer.cancel()
+
+    def _capacity_problem(self) -> str | None:
+        if self._kept_workers < self._concurrency:
+            return None
+        return f"all {self._concurrency} workers wait for tasks that did not end after their timeout"
 
     async def _receive(self, group: asyncio.TaskGroup) -> None:
         deliveries = self._subscriber.deliveries()
@@ -181,8 +192,12 @@ class AdapterService:
         lingering = self._lingering.pop(resource_id, None)
         if lingering is not None:
             # The task keeps its worker until it ends, so it never runs twice for one resource and there are never
-            # more tasks than `concurrency`.
-            await stopping.interrupts(_wait_for(lingering))
+            # more tasks and threads than `concurrency`.
+            self._kept_workers += 1
+            try:
+                await stopping.interrupts(_wait_for(lingering))
+            finally:
+                self._kept_workers -= 1
         return result
 
     async def _reconcile(self, events: Sequence[QueuedEvent], stopping: Stopping) -> None:
@@ -283,7 +298,7 @@ async def _nack(events: Sequence[QueuedEvent]) -> None:
     await asyncio.gather(*(event.delivery.nack() for event in events))
 
 
-async def _wait_for(task: asyncio.Task[Any]) -> None:
+async def _wait_for(task: asyncio.Future[object]) -> None:
     await asyncio.wait({task})
 
 

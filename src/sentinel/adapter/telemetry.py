@@ -88,7 +88,7 @@ class AdapterTelemetry:
         if evaluation.is_lingering:
             self._log.error(
                 "evaluation.lingers",
-                problem="the task ignores its cancellation and keeps its worker until it ends",
+                problem="the task still runs after its cancellation and keeps its worker until it ends",
                 **_resource(evaluation.resource),
             )
 

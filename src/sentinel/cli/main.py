@@ -7,12 +7,14 @@ extra only affects the command that needs it.
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 import click
 
+from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.version import __version__
 
 _COMMANDS = {
@@ -86,7 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = cli.main(args=arguments, prog_name="sentinel", standalone_mode=False)
     except click.ClickException as error:
-        error.show(sys.stderr)
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(mask_secret_text(shown.getvalue()), err=True, nl=False)  # it may quote an argument
         sys.exit(2)
     except click.Abort:
         click.echo("interrupted", err=True)

@@ -108,13 +108,14 @@ class ConnectionSupervisor:
 
     def unavailable_reason(self) -> str | None:
         """Return why there is no connection, or None if there is one."""
-        if self._task is None:
+        task, connectivity = self._task, self._connectivity  # the probes' thread is here while they change
+        if task is None:
             return f"the {self._role} is not open"
-        if self._task.done():
+        if task.done():
             return f"{self._broker}: the connection task has ended unexpectedly; this is a bug"
-        if self._connectivity is None:
+        if connectivity is None:
             return f"{self._broker}: still connecting"
-        return None if self._connectivity.is_connected else f"{self._broker}: {self._connectivity.reason}"
+        return None if connectivity.is_connected else f"{self._broker}: {connectivity.reason}"
 
     def _record(self, connectivity: Connectivity) -> None:
         if connectivity != self._connectivity:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import msgspec
 
 from sentinel.core.events import Mode
-from sentinel.core.labels import Selector, equality
+from sentinel.core.labels import Selector, SelectorParam, equality
 from sentinel.core.pulse import message
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer, DataTypes
@@ -41,6 +41,17 @@ class LabelMatch(msgspec.Struct, frozen=True):
 
     label: str
     value: str
+
+
+class PulseApiSettings(ApiSettings, frozen=True, kw_only=True):
+    """The connection to the HyperFleet API, and how a pulse lists resources."""
+
+    page_size: Annotated[int, field_types.integer(1, 1000)] = 100
+    """Resources per request, from 1 to 1000. The current public API rejects more than 100."""
+
+    selector_param: SelectorParam = SelectorParam.LABELS
+    """How `resource_selector` is sent to the API: `labels` sends `labels=region=us-east`, `search` sends
+    `search=labels.region='us-east'`, which the current public API requires."""
 
 
 def _resource_type() -> FieldType:
@@ -123,7 +134,7 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which resources to watch: a list of `{label, value}`, all of which must match. Empty: all resources. Each
     label may occur once. A value may be empty and must not contain commas or equals signs."""
 
-    hyperfleet_api: ApiSettings
+    hyperfleet_api: PulseApiSettings
     """The connection to the HyperFleet API."""
 
     message_data: Annotated[MessageData, _message_data()] = msgspec.field(default_factory=_default_message_data)

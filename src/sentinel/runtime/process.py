@@ -31,7 +31,8 @@ _MALLOC_THRESHOLD = 32 * 1024 * 1024
 """glibc's maximum. Larger blocks are returned to the kernel every time."""
 _EXIT_TIMEOUT = timedelta(seconds=2)
 _FLUSH_TIMEOUT = timedelta(milliseconds=500)
-_THREAD_PREFIX = "sentinel-blocking"
+THREAD_PREFIX = "sentinel-blocking"
+"""The names of threads that the process waits for at exit start with this."""
 _SIGNAL_EXIT = 128
 """Added to a signal's number: the exit code of a process that the signal ended."""
 
@@ -63,7 +64,7 @@ def main(service: Coroutine[Any, Any, int], *, log: Log, exit_timeout: timedelta
 
     Tasks and threads that outlive the service have `exit_timeout` to end. Then they are abandoned.
     """
-    executor = ThreadPoolExecutor(thread_name_prefix=_THREAD_PREFIX)
+    executor = ThreadPoolExecutor(thread_name_prefix=THREAD_PREFIX)
     try:
         with asyncio.Runner() as runner:
             runner.get_loop().set_default_executor(executor)
@@ -94,7 +95,7 @@ async def _run_and_cancel_leftovers(service: Coroutine[Any, Any, int], log: Log,
 
 
 def _join_threads(code: int, log: Log, exit_timeout: timedelta) -> None:
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_PREFIX)]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)]
     for thread in threads:
         thread.join(exit_timeout.total_seconds() / len(threads))
     stuck = sorted(thread.name for thread in threads if thread.is_alive())

@@ -4,8 +4,7 @@
 
 `Redactor` masks secrets by value wherever they appear: a library quotes the URL that failed, a traceback shows a
 string as Python writes it, a server echoes a header. It recognizes each secret percent-encoded and escaped as
-Python or JSON do. It also masks text that looks like a secret: passwords in URLs, query parameters whose names
-suggest a secret, and credentials after `Bearer` or `Basic`.
+Python or JSON do. It also masks text that looks like a secret (`secret_text`).
 """
 
 from __future__ import annotations
@@ -18,36 +17,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
-MASK = "***"
+from sentinel.runtime.secret_text import MASK, is_secret_name, mask_secret_text
+
+__all__ = ["MASK", "Redactor", "Secret", "secrets_in_environment"]
 
 _SHORT = 4
 """Shorter secrets are masked only as whole words. Masking every `a` would make logs unreadable."""
 
-_URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s]*@")
-
-_WORDS = "token|passw(?:or[dt]|d)?|passphrase|pwd|secret|signature|credential"
-"""Words that mark a name as a secret's. "key" is too common in other names to be one of them."""
-
-_QUERY = re.compile(
-    rf"([?&;][^=&;\s?]*(?:key|{_WORDS})[^=&;\s]*=)"
-    r"(?!(?:true|false|null|[0-9]{1,4})(?![^&;\s]))[^&;\s\"'<>)\]}]+",
-    re.IGNORECASE,
-)
-_VARIABLE = re.compile(
-    # The name has to end with the word: TOKEN_FILE and SECRET_NAME hold no secret. PWD is the working directory.
-    rf"(?!(?:OLD)?PWD$).*(?:{_WORDS}|(?:api|access|encryption|private|secret|signing)_?key)s?"
-    r"(?:_[0-9]+|_BASE64|_VALUE)?",
-    re.IGNORECASE,
-)
 _MIN_VALUE_LENGTH = 6
 _PLAIN_VALUES = re.compile(r"[0-9]+|default|disabled|enabled|optional|required", re.IGNORECASE)
 """Values that are never secrets, whatever the variable's name. Masking them would make logs unreadable."""
-
-_CREDENTIALS = (
-    re.compile(r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^\s\"',;}]+", re.IGNORECASE),
-    re.compile(r"(\b(?i:bearer|basic)\s+)(?=\S*[0-9=]|\S+[A-Z])[\w+/.~=-]{6,}"),
-)
-"""In an Authorization header any value. Elsewhere only values with digits or inner capitals, which words lack."""
 
 _UNCHANGED = frozenset(string.ascii_letters + string.digits + "-._")
 """Characters that no encoding replaces."""
@@ -121,14 +100,7 @@ class Redactor:
         for literal, pattern in self._patterns:
             if literal in text:
                 text = pattern.sub(MASK, text)
-        if "://" in text:
-            text = _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
-        if "=" in text:
-            text = _QUERY.sub(rf"\1{MASK}", text)
-        if " " in text or "\n" in text or "\t" in text:  # most logged values are single words
-            for pattern in _CREDENTIALS:
-                text = pattern.sub(rf"\1{MASK}", text)
-        return text
+        return mask_secret_text(text)
 
     def redact_each(self, texts: Sequence[str]) -> Sequence[str]:
         """Return each text as `redact` does. One pass over all of them shows that most contain no secret."""
@@ -144,7 +116,7 @@ def secrets_in_environment(environ: Mapping[str, str]) -> Iterator[str]:
     for name, value in environ.items():
         if len(value) < _MIN_VALUE_LENGTH or _PLAIN_VALUES.fullmatch(value):
             continue
-        if _VARIABLE.fullmatch(name):
+        if is_secret_name(name):
             yield value
 
 

@@ -70,6 +70,20 @@ def prepared(project: Path, *, sets: Sequence[str] = (), **environ: str) -> Adap
     return ready
 
 
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [("page_size", "expected one of"), ("selector_param", "expected one of"), ("timout", "timeout")],
+)
+def test_keys_without_an_effect_on_an_adapter_are_refused(project: Path, key: str, suggestion: str) -> None:
+    file = project / "adapter.yaml"
+    file.write_text(f"{file.read_text()}  {key}: 5\n")
+
+    problems = prepare(file, None, environ=BROKER)
+
+    assert isinstance(problems, list)
+    assert re.search(rf"adapter.yaml:4:3: hyperfleet_api.{key}: unknown key; .*{suggestion}", problems[0])
+
+
 SECRET_VARIABLES = {
     "DNS_API_KEY": "hunter22",
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",

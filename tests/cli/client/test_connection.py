@@ -14,6 +14,7 @@ import pytest
 import trustme
 from aiohttp import web
 
+from sentinel.cli.client import session
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.get import get
 from sentinel.drivers.rest.errors import RequestRejected, ServerError, Unreachable
@@ -70,6 +71,27 @@ async def test_the_token_is_sent_but_never_printed() -> None:
     assert seen[0] == f"Bearer {TOKEN}"
     assert TOKEN not in out + err
     assert "***" in err
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_secret_in_an_error_response_is_not_printed(status: int) -> None:
+    body = '{"detail": "connecting to postgresql://u:swordfish@db failed, password=swordfish"}'
+
+    async with serving(respond(status, body, "application/problem+json")) as url:
+        code, out, err = await run(get, "clusters", "--server", url)
+
+    assert code == 1
+    assert "connecting to postgresql" in err
+    assert "swordfish" not in out + err
+
+
+def test_a_failure_is_printed_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    code = session.fail("cannot reach http://u:swordfish@fleet: rejected {'password': 'swordfish'}")
+
+    assert (code, capsys.readouterr().err) == (
+        1,
+        "cannot reach http://u:***@fleet: rejected {'password': '***'}\n",
+    )
 
 
 async def test_a_token_invalid_in_a_header_is_refused_and_not_printed() -> None:

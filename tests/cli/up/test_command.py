@@ -35,6 +35,7 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
     [
         (["--listen", "nonsense"], "nonsense"),
         (["--listen-grpc", "nonsense"], "nonsense"),
+        (["--listen", "token=hunter2"], 'got "token=***"'),
         (["--for", "5"], 'expected a duration such as 30s, got "5"'),
         (["--ready-file", "no/such/folder/ready"], "--ready-file: no/such/folder/ready"),
         (["--ready-file", "x" * 300], "--ready-file: xxx"),

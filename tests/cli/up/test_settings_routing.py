@@ -16,9 +16,13 @@ class First(msgspec.Struct, frozen=True):
     log: Log = Log()
 
 
+class DetailedLog(Log, frozen=True):
+    format: str = "json"
+
+
 class Second(msgspec.Struct, frozen=True):
     timeout: str = ""
-    log: Log = Log()
+    log: DetailedLog = DetailedLog()
 
 
 ENVIRON = {
@@ -42,6 +46,14 @@ def test_a_flag_goes_to_the_structs_that_know_it() -> None:
 
     assert routing.sets(First) == ["interval=1", "log.level=debug"]
     assert routing.sets(Second) == ["timeout=2", "log.level=debug"]
+    assert routing.unknown_sets() == []
+
+
+def test_a_flag_of_a_shared_section_goes_to_the_struct_that_knows_it() -> None:
+    routing = SettingsRouting((First, Second), environ={}, sets=("log.format=json", "log.colour=red"))
+
+    assert routing.sets(First) == ["log.colour=red"]
+    assert routing.sets(Second) == ["log.format=json"]
     assert routing.unknown_sets() == []
 
 

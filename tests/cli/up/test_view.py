@@ -18,6 +18,7 @@ from sentinel.cli.up.view import Ready, ReadyFile, View, ViewOptions
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.health import Health
+from sentinel.runtime.secrets import Redactor
 from sentinel.testing.clock import START, ManualClock
 
 URL = "http://127.0.0.1:1234"
@@ -57,6 +58,7 @@ def run_view(folder: Path, output: Output, *, is_live: bool = False) -> Iterator
             clock=ManualClock(),
             log=get_logger("test"),
             stopping=Stopping(),
+            redact=Redactor(["planted"]).redact,
         )
         yield view
         view.flush()
@@ -115,6 +117,17 @@ def test_control_characters_in_activities_are_escaped(tmp_path: Path) -> None:
         view.show(Activity(at=START, source="pulse", text="clusters: no\nanswer\x1b[2J"))
 
     assert output.text == "2025-01-01T00:00:00Z pulse: clusters: no\\nanswer\\x1b[2J\n"
+
+
+def test_secrets_in_activities_are_masked(tmp_path: Path) -> None:
+    output = Output()
+
+    with run_view(tmp_path, output) as view:
+        view.show(Activity(at=START, source="dns", text="broken: {'password': 'swordfish'} with planted"))
+        shown = [activity.text for activity in view.dashboard.latest(1)]
+
+    assert output.text == "2025-01-01T00:00:00Z dns: broken: {'password': '***'} with ***\n"
+    assert shown == ["broken: {'password': '***'} with ***"]
 
 
 def test_checking_the_ready_file_leaves_no_trace(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Publisher, PublishOutcome
-from sentinel.pulse.settings import LabelMatch, PulseSettings
+from sentinel.pulse.settings import LabelMatch, PulseApiSettings, PulseSettings
 from sentinel.pulse.telemetry import PulseMetrics, PulseSeries
 from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
@@ -35,7 +35,6 @@ from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
-from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.testing import loop
@@ -50,8 +49,8 @@ SECOND = timedelta(seconds=1)
 
 def settings(endpoint: str = "http://127.0.0.1:1", /, **changes: object) -> PulseSettings:
     api = msgspec.structs.replace(
-        ApiSettings(endpoint=endpoint),
-        **{name: changes.pop(name) for name in list(changes) if name in ApiSettings.__struct_fields__},
+        PulseApiSettings(endpoint=endpoint),
+        **{name: changes.pop(name) for name in list(changes) if name in PulseApiSettings.__struct_fields__},
     )
     defaults = PulseSettings(resource_type="clusters", hyperfleet_api=api, log=LogSettings())
     return msgspec.structs.replace(defaults, **changes)

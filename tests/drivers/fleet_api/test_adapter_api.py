@@ -250,12 +250,16 @@ async def test_a_status_not_about_the_resource_is_unavailable(status: int, needs
             assert caught.value.needs_operator is needs_operator
 
 
-async def test_retry_after_is_passed_on() -> None:
-    async with connected(lambda request: ScriptedResponse(503, headers={"Retry-After": "7"})) as (api, _):
-        with pytest.raises(ApiUnavailable) as caught:
-            await api.get(ResourceRef("c1"))
+@pytest.mark.parametrize("status", [429, 503])
+async def test_retry_after_is_passed_on(status: int) -> None:
+    async with connected(lambda request: ScriptedResponse(status, headers={"Retry-After": "7"})) as (api, server):
+        for call in (api.probe("Cluster"), api.get(ResourceRef("c1")), api.report(RESOURCE, REPORT)):
+            with pytest.raises(ApiUnavailable) as caught:
+                await call
 
-        assert caught.value.retry_after == timedelta(seconds=7)
+            assert caught.value.retry_after == timedelta(seconds=7)
+
+        assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 415, 422])

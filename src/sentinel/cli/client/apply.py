@@ -25,6 +25,7 @@ from sentinel.cli.options import OutputFormat
 from sentinel.core.json import Json
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.process import ExitCode
+from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.runtime.settings.report import SettingsProblem, printable
 
 
@@ -73,7 +74,7 @@ def apply(
     try:
         manifests = [each for file in files for each in manifest.read(file)]
     except manifest.InvalidManifest as error:
-        click.echo(str(error), err=True)
+        click.echo(mask_secret_text(str(error)), err=True)
         return ExitCode.MISCONFIGURED
     steps: list[PlanStep] = []
 

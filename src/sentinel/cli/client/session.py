@@ -28,6 +28,7 @@ from sentinel.drivers.rest.url import InvalidSegment
 from sentinel.runtime import durations, process
 from sentinel.runtime.log import LogLevel, configure_logging, get_logger
 from sentinel.runtime.process import ExitCode
+from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.runtime.secrets import secrets_in_environment
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.log import LogSettings
@@ -155,7 +156,7 @@ def parse_duration(context: click.Context, parameter: click.Parameter, text: str
 
 def fail(message: str) -> ExitCode:
     """Print the message on stderr; return the exit code of a failure."""
-    click.echo(printable(message), err=True)
+    click.echo(printable(mask_secret_text(message)), err=True)
     return ExitCode.FAILURE
 
 

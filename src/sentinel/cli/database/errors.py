@@ -12,11 +12,12 @@ from sentinel.cli.wiring.extras import extra
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.database_url import InvalidDatabaseUrl
 from sentinel.runtime.process import ExitCode
+from sentinel.runtime.secret_text import mask_secret_text
 
 
 def exit_with(message: str, code: ExitCode) -> NoReturn:
     """Print an error and exit."""
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {mask_secret_text(message)}", err=True)
     raise click.exceptions.Exit(code)
 
 

@@ -30,6 +30,7 @@ from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import process
 from sentinel.runtime.log import Log, configure_logging, get_logger
 from sentinel.runtime.process import ExitCode
+from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.report import Loaded, printable
 
@@ -124,7 +125,7 @@ def load_settings(config: Path, *, sets: Sequence[str], log_overrides: Mapping[s
         overrides=log_overrides,
     )
     for problem in loaded.problems:
-        click.echo(str(problem), err=True)
+        click.echo(mask_secret_text(str(problem)), err=True)
     return loaded
 
 

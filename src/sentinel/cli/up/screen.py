@@ -20,6 +20,7 @@ from sentinel.cli.up.welcome import ExampleCommand
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import AVAILABLE, Condition
 from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.runtime.settings.report import printable
 
 _MIN_ACTIVITIES = 5
@@ -137,7 +138,7 @@ def _resource(
         line.append_text(_adapter(resource, adapter))
     message = _first_message(resource, required)
     if message and width - line.cell_len > 12:
-        line.append(f"– {printable(message)}", style="dim")
+        line.append(f"– {printable(mask_secret_text(message))}", style="dim")
     line.truncate(width, overflow="ellipsis")
     return line
 

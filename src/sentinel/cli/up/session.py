@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import Random
+from typing import TypeVar
 
 import msgspec
 
@@ -45,6 +46,8 @@ from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.web.audit import Auditor
+
+A = TypeVar("A", bound=ApiSettings)
 
 _RESTART_BACKOFF = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
 _DRAIN_TIMEOUT = timedelta(seconds=3)
@@ -86,6 +89,7 @@ class UpSession:
             clock=context.clock,
             log=context.log,
             stopping=self._stopping,
+            redact=context.redactor.redact,
         )
         self._dns = DnsService(log=get_logger("dns"))
         self._memory = MemoryBroker()
@@ -230,7 +234,7 @@ class UpSession:
 
         return build
 
-    def _local_api(self, api: ApiSettings, token: TokenFile) -> ApiSettings:
+    def _local_api(self, api: A, token: TokenFile) -> A:
         return msgspec.structs.replace(
             api, endpoint=self._url, token_file=token.path, token=None, ca_file=None, gzip=False
         )

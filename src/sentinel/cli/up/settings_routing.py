@@ -14,7 +14,7 @@ import msgspec
 from sentinel.runtime.settings.loader import PREFIX
 from sentinel.runtime.settings.report import SettingsProblem
 from sentinel.runtime.settings.schema import Section, section
-from sentinel.runtime.settings.sources import from_environment, from_flags
+from sentinel.runtime.settings.sources import from_environment, from_flags, is_setting
 from sentinel.runtime.settings.validation import Validation
 
 
@@ -35,18 +35,23 @@ class SettingsRouting:
         return {name: value for name, value in self._environ.items() if name not in foreign}
 
     def sets(self, struct: type[msgspec.Struct]) -> list[str]:
-        """Return the values of `--set` that this struct knows."""
-        known = _keys(self._sections[struct])
-        return [flag for flag in self._sets if _first_key(flag) in known]
+        """Return the values of `--set` for this struct."""
+        return [flag for flag in self._sets if struct in self._owners(flag)]
 
     def unknown_sets(self) -> list[SettingsProblem]:
         """Return a problem for each value of `--set` that no struct knows, with a suggestion."""
         known = list(dict.fromkeys(key for each in self._sections.values() for key in _keys(each)))
         validation = Validation(environ=self._environ)
-        unknown = [flag for flag in self._sets if _first_key(flag) not in known]
+        unknown = [flag for flag in self._sets if not self._owners(flag)]
         for given in from_flags(unknown, validation):
             validation.reject_unknown(given.at, given.key, known)
         return validation.problems
+
+    def _owners(self, flag: str) -> list[type[msgspec.Struct]]:
+        """Return the structs that know the key. If none knows more than its first part, one reports the rest."""
+        path = tuple(_key(flag).split("."))
+        owners = [struct for struct, declared in self._sections.items() if is_setting(declared, path)]
+        return owners or [struct for struct, declared in self._sections.items() if declared.get(path[0])][:1]
 
     def _known_variables(self, declared: Section) -> set[str]:
         given, _ = from_environment(declared, self._environ, PREFIX)
@@ -57,6 +62,6 @@ def _keys(declared: Section) -> list[str]:
     return [field.key for field in declared.fields]
 
 
-def _first_key(flag: str) -> str:
-    """Return `log` for `log.level=debug`."""
-    return flag.partition("=")[0].strip().partition(".")[0]
+def _key(flag: str) -> str:
+    """Return `log.level` for `log.level=debug`."""
+    return flag.partition("=")[0].strip()

@@ -101,8 +101,9 @@ class View:
         clock: Clock,
         log: Log,
         stopping: Stopping,
+        redact: Callable[[str], str],
     ) -> None:
-        """`admin_token` is the token for users, if they need one."""
+        """`admin_token` is the token for users, if they need one. `redact` removes secrets from activities."""
         self.dashboard = DashboardState(started=clock.now())
         self.ready_file = None if options.ready_file is None else ReadyFile(options.ready_file)
         self._options = options
@@ -113,6 +114,7 @@ class View:
         self._clock = clock
         self._log = log
         self._stopping = stopping
+        self._redact = redact
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_banner = self._was_ready = False
         self._stdout = StdoutQueue(
@@ -129,6 +131,7 @@ class View:
 
     def show(self, activity: Activity) -> None:
         """Show an activity, as a line or in the live view."""
+        activity = msgspec.structs.replace(activity, text=self._redact(activity.text))
         self.dashboard.record(activity)
         if not self._options.is_live:
             name = activity.name or self.dashboard.name_of(activity.resource_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 import msgspec
@@ -30,11 +30,9 @@ from sentinel.runtime.log import Log, configure_logging, get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
+from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.log import LogSettings
-
-if TYPE_CHECKING:
-    from sentinel.runtime.probes.listener import Listener
 
 
 class ProbeAddresses(msgspec.Struct, frozen=True):
@@ -157,24 +155,24 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
 def refuse(problems: Iterable[object]) -> int:
     """Print the problems to stderr, one per line. Return the exit code for a bad configuration."""
     for problem in problems:
-        click.echo(str(problem), err=True)
+        click.echo(mask_secret_text(str(problem)), err=True)
     return ExitCode.MISCONFIGURED
 
 
 def _probe_listeners(probes: ProbeAddresses | None, context: ServiceContext) -> list[SharedResource]:
     if probes is None:
         return []
-    from sentinel.runtime.probes.listener import listeners  # loads aiohttp, which a REST server does not need
+    # They load aiohttp, which a REST server does not need.
+    from sentinel.runtime.probes.listener import listeners
+    from sentinel.runtime.probes.probe_thread import ProbeThread
 
-    opened = listeners(
+    served = listeners(
         metrics_address=probes.metrics,
         probes_address=probes.probes,
         metrics=context.metrics,
         health=context.health,
         log=context.log,
     )
-    return [_share(listener) for listener in opened]
-
-
-def _share(listener: Listener) -> SharedResource:
-    return SharedResource(f"listener {listener.address}", lambda: listener)
+    if not served:
+        return []
+    return [SharedResource("probes", lambda: ProbeThread(served, health=context.health, log=context.log))]

@@ -16,7 +16,8 @@ import msgspec
 from sentinel.runtime.log_format import describe
 
 HealthCheck: TypeAlias = Callable[[], str | None]
-"""Returns the problem, or None. It uses what is already known and does no I/O."""
+"""Returns the problem, or None. It uses what is already known and does no I/O. The probes' thread calls it while
+the service runs, so it reads a value that may change only once."""
 
 
 class HealthStatus(StrEnum):
@@ -91,7 +92,8 @@ class Health:
         return self._report(self._readiness)
 
     def _report(self, checks: Mapping[str, HealthCheck]) -> HealthReport:
-        results = {name: self._run(check) for name, check in checks.items()}
+        # A copy: parts come and go while the probes' thread is here.
+        results = {name: self._run(check) for name, check in dict(checks).items()}
         is_ok = all(result.status is HealthStatus.OK for result in results.values())
         return HealthReport(HealthStatus.OK if is_ok else HealthStatus.ERROR, results)
 

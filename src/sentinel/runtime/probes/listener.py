@@ -1,7 +1,8 @@
 """Listeners for probes and metrics.
 
-They serve a few fixed pages from memory, without routing or middleware, so that a probe responds whenever the
-event loop runs. They use aiohttp's low-level server, which the HTTP client has loaded anyway.
+They serve a few fixed pages from memory, without routing or middleware. `probe_thread` runs them in a thread, so
+that a probe responds even while the service's event loop stands still. They use aiohttp's low-level server, which
+the HTTP client has loaded anyway.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of the connection to the HyperFleet API, which pulses and adapters share."""
+"""Settings of the connection to the HyperFleet API that pulses and adapters share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sentinel.core.labels import SelectorParam
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.schema import EnvironmentSecret
 
@@ -48,13 +46,6 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout: timedelta = timedelta(seconds=10)
     """The timeout of one request, including its body."""
-
-    page_size: Annotated[int, field_types.integer(1, 1000)] = 100
-    """Resources per request, from 1 to 1000. The current public API rejects more than 100."""
-
-    selector_param: SelectorParam = SelectorParam.LABELS
-    """How `resource_selector` is sent to the API: `labels` sends `labels=region=us-east`, `search` sends
-    `search=labels.region='us-east'`, which the current public API requires."""
 
     token_file: Path | None = None
     """A file with the bearer token. It is read again when it changes. Relative to the working directory. It need

@@ -82,7 +82,7 @@ def from_environment(
     for name in sorted(environ, key=lambda name: (name.count("__"), name)):
         if name.startswith(prefix):
             path = tuple(name.removeprefix(prefix).lower().split("__"))
-            if _is_setting(section, path):
+            if is_setting(section, path):
                 assignments.append(Assignment(path, environ[name], Origin(Source.ENVIRONMENT, name)))
             else:
                 unknown.append(name)
@@ -170,10 +170,10 @@ def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
             yield from _variables(field.type, name + "__")
 
 
-def _is_setting(type_: Readable, path: Sequence[str]) -> bool:
+def is_setting(type_: Readable, path: Sequence[str]) -> bool:
     if not path:
         return not isinstance(type_, EnvironmentSecret)
     if isinstance(type_, TextMapping):
         return all(path)
     field = type_.get(path[0]) if isinstance(type_, Section) else None
-    return field is not None and _is_setting(field.type, path[1:])
+    return field is not None and is_setting(field.type, path[1:])

@@ -6,6 +6,7 @@ import asyncio
 import traceback
 from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
@@ -209,9 +210,54 @@ async def test_a_database_that_refuses_connections_is_unavailable_until_later(
     finally:
         await postgresql.execute(server, f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
 
-    assert unavailable_reason is not None
+    assert "not currently accepting connections" in str(unavailable_reason)
     assert await store.get("cls-1") is None
     assert store.unavailable_reason() is None
+
+
+async def test_before_it_is_open_readiness_says_what_the_server_said(
+    private_postgresql: PostgreSQLServer, private_database: str
+) -> None:
+    name = urlsplit(private_database).path.removeprefix("/")
+    store = SqlFleet.at(private_database)
+    await postgresql.execute(private_postgresql.url, f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+
+    with pytest.raises(Unavailable) as caught:
+        await store.open()
+    unavailable_reason = str(store.unavailable_reason())
+    with pytest.raises(Unavailable) as refused:
+        await store.get("cls-1")
+    await postgresql.execute(private_postgresql.url, f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+    await store.open()
+
+    assert f'database "{name}" is not currently accepting connections' in unavailable_reason
+    assert unavailable_reason == str(caught.value) == str(refused.value)
+    assert private_postgresql.password not in unavailable_reason
+    assert store.unavailable_reason() is None
+    await store.close()
+
+
+async def test_a_changed_password_is_named_in_readiness_and_not_shown(
+    private_postgresql: PostgreSQLServer, private_database: str
+) -> None:
+    owner = f"owner_{uuid4().hex[:8]}"
+    database = urlsplit(private_database).path.removeprefix("/")
+    for statement in (
+        f"CREATE ROLE {owner} LOGIN PASSWORD '{SECRET}'",
+        f"ALTER DATABASE {database} OWNER TO {owner}",
+    ):
+        await postgresql.execute(private_postgresql.url, statement)
+    url = f"postgresql://{owner}:{SECRET}@{LOOPBACK}:{private_postgresql.port}/{database}"
+
+    async with SqlFleet.at(url) as store:
+        await postgresql.execute(private_postgresql.url, f"ALTER ROLE {owner} PASSWORD 'another'")
+        await terminate_connections(private_database)
+        with pytest.raises(Unavailable):
+            await store.get("cls-1")
+        unavailable_reason = str(store.unavailable_reason())
+
+    assert f'password authentication failed for user "{owner}"' in unavailable_reason
+    assert SECRET not in unavailable_reason
 
 
 async def test_the_error_of_an_unreachable_server_has_no_password() -> None:
@@ -224,6 +270,7 @@ async def test_the_error_of_an_unreachable_server_has_no_password() -> None:
     shown = "".join(traceback.format_exception(caught.value)) + str(store.unavailable_reason()) + repr(store)
     assert f"postgresql://sentinel@{LOOPBACK}:{port}/fleet" in str(caught.value)
     assert SECRET not in shown
+    assert store.unavailable_reason() == str(caught.value)
 
 
 @pytest.mark.parametrize(

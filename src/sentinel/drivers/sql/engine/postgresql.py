@@ -90,7 +90,11 @@ class PostgresqlDatabase:
     async def open(self) -> None:
         if self._pool is not None:
             return
-        await self.prepare(migrate=self._migrate)
+        try:
+            await self.prepare(migrate=self._migrate)
+        except Unavailable as error:
+            self._unavailable_reason = str(error)
+            raise
         self._pool = Pool(self._connect, size=self._connections)
         self._unavailable_reason = None
 
@@ -211,7 +215,7 @@ class PostgresqlDatabase:
         """Acquire a connection for as long as one piece of work may take."""
         pool = self._pool
         if pool is None:
-            raise Unavailable(f"{self._dsn} is not open")
+            raise Unavailable(self._unavailable_reason or f"{self._dsn} is not open")
         try:
             connection = await pool.acquire()
         except TimeoutError as error:
