@@ -19,6 +19,7 @@ from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidSegment, InvalidUrl, parse_base_url, query, segment
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
+from tests.runtime.trace_collector import collected_traces, traceparent_of
 from tests.support.http import scripted_server
 from tests.support.http.scripted_server import ScriptedResponse, ScriptedServer, document, problem
 from tools.services.server import free_port
@@ -418,3 +419,14 @@ class TestUrls:
         assert segment("a b?c#d") == "a%20b%3Fc%23d"
         with pytest.raises(InvalidSegment):
             segment("a/b")
+
+
+async def test_a_request_carries_the_current_traceparent(server: ScriptedServer, make_client: MakeClient) -> None:
+    async with collected_traces() as traces:
+        client = make_client(tracer=traces.tracer)
+        await client.request("GET", "/", timeout=SECOND)
+        with traces.tracer.span("evaluation"):
+            await client.request("GET", "/", timeout=SECOND)
+        (span,) = await traces.finish()
+
+    assert [request.headers.get("traceparent") for request in server.requests] == [None, traceparent_of(span)]
