@@ -1,14 +1,24 @@
 # `make run` runs everything on this machine, `make test` runs the checks and tests.
+# `make test PYTHON=python3.13` uses that interpreter, with a virtual environment of its own, .venv-3.13.
 .DEFAULT_GOAL := help
-.PHONY: help run test core e2e sim check bench docs lock clean
+.PHONY: help venv run test core portable versions e2e sim check bench docs lock clean
 
-PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-BIN := .venv/bin
+VENV := .venv
+ifeq ($(origin PYTHON), command line)
+VERSION := $(shell "$$(tools/find-python "$(PYTHON)")" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+$(if $(VERSION),,$(error PYTHON: expected Python 3.11 or newer, got $(PYTHON)))
+VENV := .venv-$(VERSION)
+else
+PYTHON := python3 python3.13 python3.12 python3.11
+endif
+BIN := $(VENV)/bin
 SEEDS := 1000:2000
 WORKERS := 2
 # Excluded from coverage: it covers no additional branch, and takes three times as long under coverage.
 AGAINST_GO := tests/core/gotemplate/test_against_go.py
+VERSIONS := 3.11 3.12 3.13
+# What may break on another Python: the core, asyncio's internals in the simulated loop, and what runs on it.
+PORTABLE := tests/core/ tests/testing/ tests/runtime/ tests/adapter/ tests/pulse/ tests/web/
 # The longest tests first, so that they do not run alone at the end.
 BEYOND_CORE := $(AGAINST_GO) tests/sim/ \
 	$(filter-out tests/core/ tests/e2e/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py))
@@ -16,45 +26,59 @@ BEYOND_CORE := $(AGAINST_GO) tests/sim/ \
 help:  ## show this list
 	@grep -E '^[a-z0-9.]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-.venv: requirements-dev.txt pyproject.toml  ## create the virtual environment from pinned requirements
-	@test -n "$(PYTHON)" || { echo "Sentinel needs Python 3.11 or newer on the path" >&2; exit 1; }
-	tools/make-venv "$(PYTHON)" .venv
-	@touch .venv
+venv: $(VENV)  ## create the virtual environment from pinned requirements
 
-run: .venv  ## run the whole loop on this machine; Ctrl-C stops it
+$(VENV): requirements-dev.txt pyproject.toml
+	python=$$(tools/find-python $(PYTHON)) && tools/make-venv "$$python" $(VENV)
+	@touch $(VENV)
+
+run: $(VENV)  ## run the whole loop on this machine; Ctrl-C stops it
 	$(BIN)/sentinel up --demo
 
-test: .venv  ## run checks and tests; installs and starts the services they need
+test: $(VENV)  ## run checks and tests; installs and starts the services they need
 	$(MAKE) --jobs=2 check core
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- \
 		$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
 			$(BEYOND_CORE)
 
-core: .venv  ## run the core's tests, which must cover every branch
+core: $(VENV)  ## run the core's tests, which must cover every branch
 	$(BIN)/coverage run -m pytest tests/core --ignore=$(AGAINST_GO)
 	$(BIN)/coverage report
 
-e2e: .venv  ## run the slow tests: real processes, killed and restarted, and a browser
+portable: $(VENV)  ## run the core's and other quick tests without services: make portable PYTHON=python3.13
+	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --ignore=$(AGAINST_GO) $(PORTABLE)
+
+versions: $(VENV)  ## run `make portable` on every other supported Python that is installed
+	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	for version in $(VERSIONS); do \
+		if [ $$version = $$own ]; then continue; fi; \
+		if ! python=$$(tools/find-python python$$version 2>/dev/null); then \
+			echo "Python $$version is not installed: not tested"; continue; \
+		fi; \
+		$(MAKE) portable PYTHON="$$python" || exit; \
+	done
+
+e2e: $(VENV)  ## run the slow tests: real processes, killed and restarted, and a browser
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- $(BIN)/python -m pytest tests/e2e
 
-check: .venv  ## check lint, types, import rules and generated files
+check: $(VENV)  ## check lint, types, import rules and generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.reference --check
 
-sim: .venv  ## simulate the loop under faults with new seeds: make sim SEEDS=1000:5000
+sim: $(VENV)  ## simulate the loop under faults with new seeds: make sim SEEDS=1000:5000
 	$(BIN)/python -m tests.sim $(SEEDS)
 
-bench: .venv  ## measure the budgets and write docs/reference/performance.md
+bench: $(VENV)  ## measure the budgets and write docs/reference/performance.md
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/python -m bench
 
-docs: .venv  ## write docs/reference from the code
+docs: $(VENV)  ## write docs/reference from the code
 	$(BIN)/python -m tools.reference
 
-lock: .venv  ## update the pinned dependencies
+lock: $(VENV)  ## update the pinned dependencies
 	tools/lock $(BIN)
 
 clean:  ## remove the files that other targets create
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache

@@ -30,7 +30,7 @@ from sentinel.cli.wiring.server import audit_component, build_database
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseMetrics
-from sentinel.runtime import durations
+from sentinel.runtime import durations, tracing
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.metrics import register_build_info
@@ -60,6 +60,11 @@ def settings_page() -> str:
         + _table(settings_of(FleetApiSettings))
         + "\n## An adapter: `sentinel adapter --config`\n\n"
         + _table(settings_of(AdapterSettings))
+        + "\n## Tracing: environment\n\n"
+        "`run`, `api`, `adapter` and `up` read OpenTelemetry's variables; they need the extra `otel`.\n"
+        "[How to trace](../how-to/run-in-production.md#traces).\n\n"
+        "| variable | description |\n|---|---|\n"
+        + "".join(f"| `{name}` | {_cell(text)} |\n" for name, text in tracing.VARIABLES.items())
     )
 
 

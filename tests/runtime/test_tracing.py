@@ -12,16 +12,26 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry import trace
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from sentinel.core import traceparent
 from sentinel.runtime import tracing
 from sentinel.runtime.log import configure_logging, get_logger
-from sentinel.runtime.tracing import NO_TRACING, OpenTelemetryTracer
-from tests.runtime.trace_collector import TraceCollector
+from sentinel.runtime.tracing import NO_TRACING, OpenTelemetryTracer, SpanKind
+from tests.runtime.trace_collector import TraceCollector, attributes_of, collected_traces, traceparent_of
 
 LOG = get_logger("test")
 HEADERS = "authorization=Bearer%20pl4nted-s3cret,x-tenant=fleet"
 FLUSH_TIMEOUT = timedelta(milliseconds=200)
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+OTHER_TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "00f067aa0ba902b7"
+CAUSE = f"00-{TRACE}-{SPAN}-01"
 
 
 def service_name(collector: TraceCollector) -> str:
@@ -118,6 +128,100 @@ async def test_an_exception_marks_its_span_and_is_redacted(collector: TraceColle
     assert b"pl4nted" not in span.SerializeToString()
 
 
+@pytest.mark.parametrize("span_kind", list(SpanKind))
+async def test_a_span_continues_the_trace_that_caused_it(span_kind: SpanKind) -> None:
+    async with collected_traces() as traces:
+        with traces.tracer.span("evaluation", span_kind=span_kind, continues=["invalid", CAUSE]):
+            pass
+        (span,) = await traces.finish()
+
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, SPAN)
+    assert SentSpan.SpanKind.Name(span.kind) == f"SPAN_KIND_{span_kind.name}"
+    assert not span.links
+
+
+async def test_further_causes_are_links_and_each_counts_once() -> None:
+    other = f"00-{OTHER_TRACE}-{SPAN}-00"
+    async with collected_traces() as traces:
+        with traces.tracer.span("evaluation", continues=[CAUSE, other, CAUSE, "", other]):
+            pass
+        (span,) = await traces.finish()
+
+    assert span.trace_id.hex() == TRACE
+    assert [(link.trace_id.hex(), link.span_id.hex()) for link in span.links] == [(OTHER_TRACE, SPAN)]
+
+
+async def test_a_trace_that_is_not_sampled_stays_so() -> None:
+    async with collected_traces() as traces:
+        with traces.tracer.span("evaluation", continues=[f"00-{TRACE}-{SPAN}-00"]) as span:
+            sent = traces.tracer.traceparent()
+        assert await traces.finish() == []
+
+    assert sent == span.traceparent
+    assert sent.startswith(f"00-{TRACE}-")
+    assert sent.endswith("-00")
+
+
+@pytest.mark.parametrize("continues", [[], ["invalid"]])
+async def test_a_server_span_is_no_child_of_a_span_in_its_process(continues: list[str]) -> None:
+    async with collected_traces() as traces:
+        with (
+            traces.tracer.span("cycle"),
+            traces.tracer.span("GET", span_kind=SpanKind.SERVER, continues=continues),
+        ):
+            pass
+        cycle, request = await traces.finish()
+
+    assert request.parent_span_id == b""
+    assert request.trace_id != cycle.trace_id
+
+
+async def test_requests_get_the_traceparent_of_the_current_span() -> None:
+    async with collected_traces() as traces:
+        outside = traces.tracer.traceparent()
+        with traces.tracer.span("evaluation"):
+            inside = await asyncio.create_task(_current(traces.tracer))
+        (span,) = await traces.finish()
+
+    assert outside == ""
+    assert inside == traceparent_of(span)
+
+
+async def _current(tracer: tracing.Tracer) -> str:
+    return tracer.traceparent()
+
+
+async def test_attributes_are_redacted_and_a_name_can_be_replaced() -> None:
+    async with collected_traces(redact=lambda text: text.replace("pl4nted", "***")) as traces:
+        with traces.tracer.span("HTTP", first="pl4nted") as span:
+            span.rename("GET /things")
+            span.set(second="is pl4nted", status=500)
+            span.fail("pl4nted")
+        (sent,) = await traces.finish()
+
+    assert sent.name == "GET /things"
+    assert attributes_of(sent) == {"first": "***", "second": "is ***", "status": 500}
+    assert (sent.status.code, sent.status.message) == (Status.STATUS_CODE_ERROR, "***")
+
+
+@given(
+    st.from_regex(
+        r"(0[01]|ff|f.)-[0-9a-f]{31}[0-9a-fA-F]-(0{16}|[0-9a-f]{16})-[0-9a-f]{2}(-[a-z]*|x)?", fullmatch=True
+    )
+)
+def test_headers_are_read_as_opentelemetry_reads_them(header: str) -> None:
+    context = TraceContextTextMapPropagator().extract({"traceparent": header})
+    known = trace.get_current_span(context).get_span_context()
+
+    parent = traceparent.parse(header)
+
+    if parent is None:
+        assert not known.is_valid
+    else:
+        assert (parent.trace_id, parent.span_id) == (known.trace_id, known.span_id)
+        assert parent.is_sampled == known.trace_flags.sampled
+
+
 @pytest.mark.parametrize(
     "environ",
     [
@@ -132,8 +236,11 @@ def test_tracing_is_off_by_default(environ: dict[str, str]) -> None:
 
 
 async def test_spans_have_no_id_if_tracing_is_off() -> None:
-    with NO_TRACING.span("sentinel.cycle", resource_type="clusters") as span:
+    with NO_TRACING.span("sentinel.cycle", continues=[CAUSE], resource_type="clusters") as span:
         span.set(fetched=3)
+        span.rename("cycle")
+        span.fail("broken")
+        assert NO_TRACING.traceparent() == ""
     await NO_TRACING.close()
 
     assert span.traceparent == ""

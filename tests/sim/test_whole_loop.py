@@ -12,20 +12,28 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.sim import planted_faults
-from tests.sim.history import simulate
+from tests.sim.history import Summary, simulate
 from tests.sim.trace import Violation
 from tests.sim.world import PlantedFault
 
-SEEDS = range(200)
+SEEDS = range(100)
+"""CI simulates another hundred, on all cores."""
 FEW_SEEDS = range(40)
 """A planted fault must be found within these seeds."""
 
 ACKED_TOO_EARLY = "is acked before its report was answered"
+
+
+@cache
+def history(seed: int) -> Summary:
+    """Simulate a seed once for all tests."""
+    return simulate(seed)
 
 
 def seeds_with_past_violations() -> list[int]:
@@ -44,7 +52,7 @@ def first_violation(planted: PlantedFault) -> str:
 
 @pytest.mark.parametrize("seed", sorted({*SEEDS, *seeds_with_past_violations()}))
 def test_a_history_has_no_violation_and_converges(seed: int) -> None:
-    simulate(seed)
+    history(seed)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +82,7 @@ def test_a_planted_fault_is_found(name: str, message: str) -> None:
 
 
 def test_some_seeds_interrupt_an_adapter_at_work() -> None:
-    assert any(simulate(seed).interruptions for seed in FEW_SEEDS)
+    assert any(history(seed).interruptions for seed in FEW_SEEDS)
 
 
 def test_a_seed_has_the_same_history_in_every_process() -> None:
@@ -90,4 +98,4 @@ def test_a_seed_has_the_same_history_in_every_process() -> None:
         for salt in ("1", "2")
     }
 
-    assert digests == {f"3 {simulate(3).digest}\n"}
+    assert digests == {f"3 {history(3).digest}\n"}

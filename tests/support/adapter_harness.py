@@ -24,6 +24,7 @@ from sentinel.ports.publisher import PublishOutcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
+from sentinel.runtime.tracing import Tracer
 from sentinel.testing.adapter_api import FakeAdapterApi
 from sentinel.testing.loop import SimulatedClock
 from sentinel.testing.task_http import FakeHttp
@@ -119,6 +120,7 @@ class ServiceOptions(TypedDict, total=False):
     task_timeout: timedelta
     report_max_age: timedelta
     redact: Callable[[str], str]
+    tracer: Tracer
 
 
 class AdapterHarness:
@@ -197,7 +199,13 @@ class AdapterHarness:
             await self.pulse(resource_id)
 
     async def pulse(
-        self, resource_id: str = "c1", *, kind: str = "Cluster", data: Json = None, subject: str | None = None
+        self,
+        resource_id: str = "c1",
+        *,
+        kind: str = "Cluster",
+        data: Json = None,
+        subject: str | None = None,
+        traceparent: str = "",
     ) -> None:
         """Publish an event as a pulse does."""
         self._published += 1
@@ -209,6 +217,7 @@ class AdapterHarness:
             resource_id if subject is None else subject,
             "2025-01-01T00:00:00Z",
             msgspec.Raw(msgspec.json.encode(data)),
+            traceparent,
         )
         publisher = self.broker.publisher()
         await publisher.open()

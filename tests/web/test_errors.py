@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from http import HTTPStatus
 
 import msgspec
 import pytest
 
 from sentinel.ports.errors import Unavailable
-from sentinel.web import errors
+from sentinel.web import errors, problem
 from sentinel.web.body import Body
 from sentinel.web.openapi import Info, document
 from sentinel.web.problem import FieldError
@@ -113,3 +114,10 @@ def test_only_the_422_is_documented_with_the_components_errors() -> None:
     assert schemas["FindingProblem"]["properties"]["errors"]["items"] == {"$ref": "#/components/schemas/Finding"}
     assert set(schemas["FindingProblem"]["required"]) == set(schemas["ProblemDocument"]["required"])
     assert schemas["ProblemDocument"]["properties"]["errors"]["items"]["$ref"].endswith("/FieldError")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(404, "Not Found"), (413, "Request Entity Too Large"), (422, "Unprocessable Entity")]
+)
+def test_a_title_is_the_same_on_every_python(status: int, expected: str) -> None:
+    assert problem.title(HTTPStatus(status)) == expected

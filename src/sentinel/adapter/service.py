@@ -22,7 +22,7 @@ from sentinel.adapter.observer import AdapterObserver, ApiOperation, Evaluation,
 from sentinel.core.adapter import event_target
 from sentinel.core.adapter.event_target import EventTarget, ResourceRef
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import CheckedOutcome
+from sentinel.core.adapter.task import CheckedOutcome, OutcomeKind
 from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
 from sentinel.ports.subscription import Delivery, Subscriber
@@ -31,6 +31,7 @@ from sentinel.runtime import workqueue
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 from sentinel.runtime.log_format import describe
+from sentinel.runtime.tracing import NO_TRACING, Span, SpanKind, Tracer
 
 
 class DeliveriesEnded(Exception):
@@ -42,6 +43,10 @@ class QueuedEvent(msgspec.Struct, frozen=True):
 
     target: EventTarget
     delivery: Delivery
+
+    @property
+    def traceparent(self) -> str:
+        return self.target.event.attributes.get("traceparent", "")
 
     @property
     def published_time(self) -> datetime:
@@ -67,6 +72,7 @@ class AdapterService:
         report_max_age: timedelta = timedelta(0),
         redact: Callable[[str], str] = str,
         jitter: Callable[[], float] = random.random,
+        tracer: Tracer = NO_TRACING,
     ) -> None:
         """`log` is for tasks and for messages that cannot be read. `redact` removes secrets from reports.
 
@@ -84,6 +90,7 @@ class AdapterService:
         self._task_timeout = task_timeout
         self._report_max_age = report_max_age
         self._redact = redact
+        self._tracer = tracer
         self._gate = ApiGate(clock=clock, observer=observer, random=jitter)
         self._queue: workqueue.WorkQueue[str, QueuedEvent] = workqueue.WorkQueue(
             clock=clock, log=log.bind(adapter=adapter.name), workers=concurrency, jitter=jitter
@@ -176,7 +183,16 @@ class AdapterService:
         """
         result: workqueue.RunResult = workqueue.Completed()
         try:
-            await self._reconcile(events, stopping)
+            with self._tracer.span(
+                "sentinel.evaluation",
+                span_kind=SpanKind.CONSUMER,
+                # The newest event comes first: its cycle saw the latest state. The older ones become links.
+                continues=(event.traceparent for event in reversed(events)),
+                adapter=self._adapter.name,
+                resource_id=resource_id,
+                events=len(events),
+            ) as span:
+                await self._reconcile(events, stopping, span)
         except RetriesExhausted as error:
             # When the service stops, closing the subscriber requeues unsettled deliveries without a delay.
             if not stopping.requested:
@@ -200,17 +216,24 @@ class AdapterService:
                 self._kept_workers -= 1
         return result
 
-    async def _reconcile(self, events: Sequence[QueuedEvent], stopping: Stopping) -> None:
+    async def _reconcile(self, events: Sequence[QueuedEvent], stopping: Stopping, span: Span) -> None:
         """Read the resource, evaluate it, report, and then settle the events."""
         self._observer.dequeued(self._clock.now() - min(event.published_time for event in events))
         ref = _best_ref(events)
         resource = await self._gate.call_with_retry(ApiOperation.READ, lambda: self._api.get(ref), stopping)
         skip_reason = self._skip_reason(resource)
         if resource is None or skip_reason is not None:
-            self._observer.skipped(skip_reason or SkipReason.GONE, ref.id, len(events))
+            skip_reason = skip_reason or SkipReason.GONE
+            span.set(skipped=skip_reason)
+            self._observer.skipped(skip_reason, ref.id, len(events))
             await _ack(events)
             return
-        evaluated = await self._evaluate(resource, events)
+        span.set(kind=resource.kind, generation=resource.generation)
+        with self._tracer.span("sentinel.task") as task_span:
+            evaluated = await self._evaluate(resource, events)
+            if evaluated.checked.kind is OutcomeKind.BROKEN:
+                task_span.fail(evaluated.checked.outcome.message)
+        span.set(outcome=evaluated.checked.kind, reason=evaluated.checked.outcome.reason)
         if evaluated.lingering is not None:
             self._lingering[ref.id] = evaluated.lingering
         result = await self._report(resource, evaluated.checked, stopping)
@@ -218,6 +241,7 @@ class AdapterService:
             # The report itself may be at fault. One about the refusal usually is accepted.
             text = f"the API refused the report on this evaluation: {result.reason}"
             result = await self._report(resource, broken(text, "ReportRefused", self._redact), stopping)
+        span.set(report=result.outcome)
         if result.outcome is ReportOutcome.REFUSED:
             await self._dead_letter(f"the API refused the report: {result.reason}", events)
         elif not evaluated.is_interrupted:

@@ -46,6 +46,7 @@ from sentinel.ports.fleet_store import (
     StoredResource,
 )
 from sentinel.ports.idempotency import KeyTaken
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 from sentinel.web import etag, idempotency
 from sentinel.web.audit import Auditor
 from sentinel.web.errors import Conflict, Invalid, NotFound
@@ -104,6 +105,7 @@ class FleetService:
         emits_public_names: bool = False,
         policies: Mapping[str, Policy] | None = None,
         randomness: Callable[[int], bytes] = os.urandom,
+        tracer: Tracer = NO_TRACING,
     ) -> None:
         self._store = store
         self._kinds = kinds
@@ -113,6 +115,7 @@ class FleetService:
         self._emits_public_names = emits_public_names
         self._policies = policies or {}
         self._randomness = randomness
+        self._tracer = tracer
 
     async def get(self, path: ResourcePath) -> StoredResource:
         """Return a resource. Raises `NotFound`."""
@@ -302,11 +305,13 @@ class FleetService:
                     assert_never(admission)
             return admission
 
-        outcome = await self._store.transact(work)
-        if isinstance(outcome, reports.Discarded):
-            self._observer.report_discarded(outcome.reason)
-        else:
-            self._observer.report_stored()
+        with self._tracer.span("sentinel.report", adapter=report.adapter, resource_id=path.id) as span:
+            outcome = await self._store.transact(work)
+            if isinstance(outcome, reports.Discarded):
+                span.set(discarded=outcome.reason)
+                self._observer.report_discarded(outcome.reason)
+            else:
+                self._observer.report_stored()
         return outcome
 
     def aggregation_key(self, kind: KindRules) -> str:

@@ -19,6 +19,7 @@ from sentinel.core import access
 from sentinel.core.access import Action, Permissions
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.pages import Page
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 from sentinel.web import openapi, problem
 from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.endpoint import Endpoint, Operation, problem_response, send_response
@@ -31,6 +32,7 @@ from sentinel.web.middleware import (
     RequestObserver,
 )
 from sentinel.web.openapi import Info
+from sentinel.web.request_spans import RequestSpans
 from sentinel.web.routing import OPEN, Handler, Method, Open, Request, Response, ResponseSpec, Route
 from sentinel.web.streams import MAX_STREAMS
 
@@ -67,12 +69,14 @@ def build_app(
     request_timeout: timedelta = REQUEST_TIMEOUT,
     max_concurrent_requests: int = MAX_CONCURRENT_REQUESTS,
     max_streams: int = MAX_STREAMS,
+    tracer: Tracer = NO_TRACING,
 ) -> App:
     """Build the application that serves these components, for `server.Server` or a test client.
 
     `routes` are the application's own, such as probes and metrics. With `info`, it also serves an OpenAPI document
     of all components. `observers` are notified about every request. `request_timeout` and
-    `max_concurrent_requests` do not apply to streams; `max_streams` of those may be open.
+    `max_concurrent_requests` do not apply to streams; `max_streams` of those may be open. Requests are traced,
+    except those to quiet routes.
     """
     permissions = access.combine(guard.permissions, *(component.permissions for component in components))
     guard = guard.permitting(permissions)
@@ -85,15 +89,17 @@ def build_app(
     by_path: dict[str, list[Operation]] = {}
     for operation in all_operations:
         by_path.setdefault(operation.route.path, []).append(operation)
-    return Middleware(
+    quiet = [operation.route.path for operation in all_operations if operation.route.is_quiet]
+    app = Middleware(
         _router([Endpoint(operations, guard=guard, log=log) for operations in by_path.values()]),
         log=log,
         observers=observers,
         request_timeout=request_timeout,
         max_concurrent_requests=max_concurrent_requests,
         max_streams=max_streams,
-        always=[operation.route.path for operation in all_operations if operation.route.is_quiet],
+        always=quiet,
     )
+    return app if tracer is NO_TRACING else RequestSpans(app, tracer=tracer, untraced=quiet)
 
 
 def describe(components: Sequence[Component], info: Info) -> bytes:

@@ -59,7 +59,7 @@ _HEADERS = (
 class RequestContext:
     """The state of a request while it is handled."""
 
-    __slots__ = ("actor", "observers", "path", "request_id", "route", "stream")
+    __slots__ = ("actor", "observers", "path", "record", "request_id", "route", "stream")
 
     def __init__(self, *, request_id: str, path: str) -> None:
         self.request_id = request_id
@@ -73,6 +73,8 @@ class RequestContext:
         """The name of the caller; empty until it is identified."""
         self.stream: Stream | None = None
         """The response, if it is a stream."""
+        self.record: RequestRecord | None = None
+        """Set when the request has finished."""
 
     def found(self, route: Route, observers: Sequence[RequestObserver]) -> None:
         """Set the route that the router has matched, and notify its observers."""
@@ -187,6 +189,7 @@ class Middleware:
             if context.stream is not None:
                 await self._streams.end(context.stream, log=self._log_of(context))
             record = self._record(scope, context, sender, timedelta(seconds=time.perf_counter() - began))
+            context.record = record
             for observer in (*self._observers, *context.observers):
                 observer.ended(record)
 

@@ -17,7 +17,7 @@ import msgspec
 from sentinel.core.access import Action, Permissions
 from sentinel.web import openapi_page
 from sentinel.web.body import AnyBody, BytesBody
-from sentinel.web.problem import CONTENT_TYPE, ProblemDocument, document_type
+from sentinel.web.problem import CONTENT_TYPE, ProblemDocument, document_type, title
 from sentinel.web.routing import (
     OPEN,
     Method,
@@ -253,7 +253,7 @@ class _Document:
     def _problem(self, status: int, route: Route) -> dict[str, object]:
         own = _own_problem(route) if status == HTTPStatus.UNPROCESSABLE_ENTITY else None
         return {
-            "description": _PROBLEMS.get(status, HTTPStatus(status).phrase),
+            "description": _PROBLEMS.get(status, title(HTTPStatus(status))),
             "headers": _headers(_PROBLEM_HEADERS.get(status, {})),
             "content": {CONTENT_TYPE: {"schema": self._schema(own or ProblemDocument)}},
         }

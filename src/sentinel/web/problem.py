@@ -35,6 +35,15 @@ class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):
     column: int | UnsetType = UNSET
 
 
+_RENAMED_TITLES = {413: "Request Entity Too Large", 422: "Unprocessable Entity"}
+"""Python 3.13 renamed these phrases. Clients see the same title on every Python."""
+
+
+def title(status: HTTPStatus) -> str:
+    """Return the title of a problem with this status."""
+    return _RENAMED_TITLES.get(status, status.phrase)
+
+
 class ProblemDocument(msgspec.Struct, frozen=True):
     """An error response."""
 
@@ -91,7 +100,7 @@ class Problem(Exception):
         return _encode(
             ProblemDocument(
                 type="about:blank",
-                title=self.status.phrase,
+                title=title(self.status),
                 status=self.status.value,
                 detail=self.detail,
                 code=self.code,

@@ -30,6 +30,7 @@ from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.secrets import Redactor, Secret
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
+from sentinel.runtime.tracing import NO_TRACING
 from sentinel.testing.identities import MemoryIdentities
 from sentinel.web.app import BadRoutes
 from sentinel.web.audit import Auditor
@@ -196,7 +197,12 @@ async def test_two_components_share_listener_database_audit_and_document(client:
 
 def test_two_components_with_the_same_routes_are_rejected(tmp_path: Path) -> None:
     context = ServiceContext(
-        log=LOG, redactor=Redactor(), health=Health(), metrics=Metrics(component="test"), clock=SystemClock()
+        log=LOG,
+        redactor=Redactor(),
+        health=Health(),
+        metrics=Metrics(component="test"),
+        clock=SystemClock(),
+        tracer=NO_TRACING,
     )
 
     def twice(database: SqlDatabase, context: ServiceContext) -> Sequence[BuiltComponent]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -22,9 +23,15 @@ from sentinel.runtime.log import LogFormat
 from sentinel.runtime.probes.listener import Listener
 from sentinel.runtime.probes.pages import PageResponse
 from sentinel.runtime.settings.log import LogSettings
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 
 JSON = LogSettings(format=LogFormat.JSON)
 LOOPBACK = Address("127.0.0.1", 0)
+TRACED = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20pl4nted-s3cret",
+}
+"""Tracing is on; nothing is sent, because there are no spans."""
 
 
 class Line(msgspec.Struct):
@@ -73,6 +80,41 @@ def test_probes_and_metrics_listen_before_anything_is_shared(capfd: pytest.Captu
 
     listening = [line.paths for line in lines(capfd) if line.event == "http.listening"]
     assert listening == [("/healthz", "/metrics", "/readyz"), ("/own",)]
+
+
+def test_every_service_has_a_tracer_whose_thread_ends_with_it(capfd: pytest.CaptureFixture[str]) -> None:
+    threads = set(threading.enumerate())
+    tracers: list[Tracer] = []
+
+    def assemble(context: ServiceContext) -> Assembly:
+        tracers.append(context.tracer)
+        return one_finite_part(context)
+
+    def refuse_to_assemble(context: ServiceContext) -> Assembly:
+        tracers.append(context.tracer)
+        raise Misconfigured("install the extra")
+
+    for each in (assemble, refuse_to_assemble):
+        serve(each, name="test", component="test", log=JSON, environ=TRACED)
+        serve(each, name="test", component="test", log=JSON, environ={})
+
+    left = set(threading.enumerate()) - threads
+    for thread in left:
+        thread.join(timeout=2)
+    assert [tracer is NO_TRACING for tracer in tracers] == [False, True, False, True]
+    assert not [thread.name for thread in left if thread.is_alive()]
+
+
+def test_the_headers_for_the_collector_are_secrets_of_every_service(capfd: pytest.CaptureFixture[str]) -> None:
+    def assemble(context: ServiceContext) -> Assembly:
+        context.log.info("leaking", text="it is pl4nted-s3cret")
+        return one_finite_part(context)
+
+    serve(assemble, name="test", component="test", log=JSON, environ=TRACED)
+
+    output = capfd.readouterr().err
+    assert "leaking" in output
+    assert "pl4nted-s3cret" not in output
 
 
 def test_a_misconfiguration_is_printed_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:

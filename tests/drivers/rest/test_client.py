@@ -6,6 +6,7 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidSegment, InvalidUrl, parse_base_url, query, segment
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
+from tests.runtime.trace_collector import collected_traces, traceparent_of
 from tests.support.http import scripted_server
 from tests.support.http.scripted_server import ScriptedResponse, ScriptedServer, document, problem
 from tools.services.server import free_port
@@ -160,7 +162,7 @@ class TestRejections:
         )
         assert (rejected.status, rejected.code) == (422, "HYPERFLEET-VAL-002")
         assert str(rejected) == (
-            "422 Unprocessable Entity: will not do: spec.a: expected a number; odd (line 3, column 5)"
+            f"422 {HTTPStatus(422).phrase}: will not do: spec.a: expected a number; odd (line 3, column 5)"
         )
 
     @pytest.mark.parametrize(
@@ -169,7 +171,8 @@ class TestRejections:
             ({"detail": "a: bad", "errors": [{"field": "a", "message": "bad"}]}, "a: bad"),
             ({"title": "Bad", "errors": None}, "Bad"),
             ({"errors": [{"message": "bad"}]}, "bad"),
-            ({"errors": ["of another kind"]}, '{"errors":["of another kind"]}'),
+            ({"errors": ["size must be at most 100"]}, "size must be at most 100"),
+            ({"errors": [5]}, '{"errors":[5]}'),
         ],
     )
     async def test_errors_of_any_server_are_shown_once(
@@ -418,3 +421,14 @@ class TestUrls:
         assert segment("a b?c#d") == "a%20b%3Fc%23d"
         with pytest.raises(InvalidSegment):
             segment("a/b")
+
+
+async def test_a_request_carries_the_current_traceparent(server: ScriptedServer, make_client: MakeClient) -> None:
+    async with collected_traces() as traces:
+        client = make_client(tracer=traces.tracer)
+        await client.request("GET", "/", timeout=SECOND)
+        with traces.tracer.span("evaluation"):
+            await client.request("GET", "/", timeout=SECOND)
+        (span,) = await traces.finish()
+
+    assert [request.headers.get("traceparent") for request in server.requests] == [None, traceparent_of(span)]

@@ -67,6 +67,7 @@ def api(
         partial(_assemble, settings, address, kinds),
         name="api",
         component="api",
+        service_name="hyperfleet-api",
         log=settings.log,
         secrets=settings.secrets,
         warnings=(*loaded.warnings, *kind_warnings(kinds)),
@@ -80,7 +81,16 @@ def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, contex
         from sentinel.web.audit import Auditor
     database = build_database(settings)
     built = build_server(
-        [wiring.build_api(settings, kinds=kinds, database=database, auditor=Auditor(), clock=context.clock)],
+        [
+            wiring.build_api(
+                settings,
+                kinds=kinds,
+                database=database,
+                auditor=Auditor(),
+                clock=context.clock,
+                tracer=context.tracer,
+            )
+        ],
         database=database,
         settings=settings,
         retention=settings.retention,

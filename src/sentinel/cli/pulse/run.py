@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +16,9 @@ from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, 
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import tracing
-from sentinel.runtime.lifecycle.part import SharedResource, shared_resource
+from sentinel.runtime.lifecycle.part import shared_resource
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded
-from sentinel.runtime.tracing import Tracer
 
 
 @click.command()
@@ -52,10 +49,7 @@ def run(
         name="run",
         component="pulse",
         log=loaded.settings.log,
-        secrets=[
-            *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
-            *tracing.exporter_secrets(os.environ),
-        ],
+        secrets=[secret.reveal() for secret in (*loaded.secrets, *broker.secrets)],
         warnings=(*loaded.warnings, *broker.warnings),
         probes=probes,
     )
@@ -65,31 +59,22 @@ def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceC
     redactor = context.redactor
     metrics = build_pulse_metrics(context.metrics)
     publisher = build_publisher(broker, mode=settings.event_mode)
-    tracer = tracing.from_environment(os.environ, log=context.log, redact=redactor.redact)
     return Assembly(
         parts=[
             lambda: build_pulse(
                 settings,
-                fleet=build_fleet(settings, on_token=redactor.add),
+                fleet=build_fleet(settings, on_token=redactor.add, tracer=context.tracer),
                 publisher=publisher,
                 clock=context.clock,
-                tracer=tracer,
+                tracer=context.tracer,
                 pacer=Pacer(),
                 series=metrics.claim(shard=settings.shard, resource_type=settings.resource_type),
             )
         ],
-        shared=[SharedResource("tracing", lambda: _closing(tracer)), shared_resource("broker", publisher)],
+        shared=[shared_resource("broker", publisher)],
         description=_description(settings, broker),
         has_large_bodies=True,
     )
-
-
-@asynccontextmanager
-async def _closing(tracer: Tracer) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        await tracer.close()
 
 
 def _missing_broker(broker: Loaded[BrokerSettings]) -> Iterator[str]:

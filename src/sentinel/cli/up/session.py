@@ -44,7 +44,6 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
-from sentinel.runtime.tracing import NO_TRACING
 from sentinel.web.audit import Auditor
 
 A = TypeVar("A", bound=ApiSettings)
@@ -77,6 +76,7 @@ class UpSession:
         self._plan = plan
         self._tokens = tokens
         self._redactor = context.redactor
+        self._tracer = context.tracer
         self._clock = context.clock
         self._random = random
         self._stopping = Stopping()
@@ -111,6 +111,7 @@ class UpSession:
                     auditor=Auditor(),
                     clock=context.clock,
                     policies={each.resource_type: each.policy for each in plan.pulses},
+                    tracer=context.tracer,
                 )
             ],
             database=database,
@@ -182,10 +183,10 @@ class UpSession:
             )
             return build_pulse(
                 local,
-                fleet=build_fleet(local, on_token=self._redactor.add, environ=_NO_PROXY),
+                fleet=build_fleet(local, on_token=self._redactor.add, environ=_NO_PROXY, tracer=self._tracer),
                 publisher=self._publishers[plural],
                 clock=self._clock,
-                tracer=NO_TRACING,
+                tracer=self._tracer,
                 series=self._series[plural],
                 pacer=self._pacers[plural],
                 watch=watch,
@@ -217,12 +218,14 @@ class UpSession:
                     connections=max(100, local.concurrency),
                     on_token=self._redactor.add,
                     environ=_NO_PROXY,
+                    tracer=self._tracer,
                 ),
                 clock=self._clock,
                 redact=self._redactor.redact,
                 drain=_DRAIN_TIMEOUT,
                 route=lambda client: DnsReroutingClient(client, lambda: self._dns.url),
                 watch=watch,
+                tracer=self._tracer,
             )
 
             async def close() -> None:

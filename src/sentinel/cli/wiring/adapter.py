@@ -24,6 +24,7 @@ from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.lifecycle.part import Hook, Part
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 from sentinel.version import __version__
 
 _KEEP_ALIVE = timedelta(seconds=30)
@@ -46,6 +47,7 @@ def build_adapter_api(
     kinds: Sequence[str] = (),
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
+    tracer: Tracer = NO_TRACING,
 ) -> AdapterApi:
     """Return the HyperFleet API of these settings. `kinds` are tried when an event does not name one."""
     from sentinel.drivers.fleet_api.adapter_api import HttpAdapterApi
@@ -57,6 +59,7 @@ def build_adapter_api(
         connections=connections,
         on_token=on_token,
         environ=environ,
+        tracer=tracer,
     )
     return HttpAdapterApi(client, timeout=api.timeout, kinds=kinds)
 
@@ -72,6 +75,7 @@ def build_adapter(
     drain: timedelta,
     route: Callable[[HttpClient], HttpClient] = lambda client: client,
     watch: Callable[[AdapterObserver], AdapterObserver] = lambda observer: observer,
+    tracer: Tracer = NO_TRACING,
 ) -> Part:
     """Return an adapter as a part. The caller owns the subscriber; the part closes the rest.
 
@@ -98,6 +102,7 @@ def build_adapter(
         task_timeout=settings.task_timeout,
         report_max_age=settings.report_max_age,
         redact=redact,
+        tracer=tracer,
     )
     return Part(
         name=f"adapter {adapter.name}",

@@ -20,6 +20,7 @@ from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.log import get_logger
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 from sentinel.version import __version__
 from sentinel.web.app import Component
 from sentinel.web.audit import Auditor
@@ -37,6 +38,7 @@ def build_api(
     auditor: Auditor,
     clock: Clock,
     policies: Mapping[str, Policy] | None = None,
+    tracer: Tracer = NO_TRACING,
 ) -> BuiltComponent:
     """Build the fleet API. `policies` are those of pulses in the same process, by plural."""
     log = get_logger("api")
@@ -51,6 +53,7 @@ def build_api(
         auditor=auditor,
         emits_public_names=settings.public_condition_names,
         policies=policies,
+        tracer=tracer,
     )
     maintenance = Maintenance(service=service, store=store, kinds=kinds, clock=clock, log=log)
     return BuiltComponent(

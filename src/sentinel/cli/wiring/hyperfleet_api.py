@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 
 if TYPE_CHECKING:
     from sentinel.drivers.rest.client import RestClient
@@ -20,11 +21,13 @@ def build_api_client(
     on_token: Callable[[str], None],
     environ: Mapping[str, str],
     connections: int = 100,
+    tracer: Tracer = NO_TRACING,
 ) -> RestClient:
     """Build the client for the API that the settings name.
 
     `on_token` is called with every token before its first use, so that it can be redacted in logs. `environ` may
-    name a proxy. Raises `Misconfigured` if the proxy cannot be used.
+    name a proxy. Requests carry the `traceparent` of the current span. Raises `Misconfigured` if the proxy
+    cannot be used.
     """
     from sentinel.drivers.fleet_api.connection import connect
     from sentinel.drivers.rest.proxies import Proxies
@@ -40,4 +43,5 @@ def build_api_client(
         proxies=Proxies(environ),
         gzip=api.gzip,
         on_token=on_token,
+        tracer=tracer,
     )

@@ -26,7 +26,7 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.metrics import Metrics
-from sentinel.runtime.tracing import Tracer
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 from sentinel.version import __version__
 
 _KEEP_ALIVE = timedelta(seconds=60)
@@ -39,6 +39,7 @@ def build_fleet(
     *,
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
+    tracer: Tracer = NO_TRACING,
 ) -> FleetReader:
     """Build the reader of the HyperFleet API; see `build_api_client`."""
     from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
@@ -50,6 +51,7 @@ def build_fleet(
         keep_alive=_KEEP_ALIVE,
         on_token=on_token,
         environ=environ,
+        tracer=tracer,
     )
     fields = settings.composer.fields_read()
     log = get_logger("pulse").bind(resource_type=settings.resource_type)

@@ -1,13 +1,16 @@
 """Runs a service. Every service command calls `serve`.
 
-It configures logging, logs warnings about settings, calls the command to assemble its parts, opens the listeners
-for probes and metrics, runs the lifecycle, and returns the exit code. A command only loads its settings and names
-its parts.
+It configures logging and tracing, logs warnings about settings, calls the command to assemble its parts, opens the
+listeners for probes and metrics, runs the lifecycle, and returns the exit code. A command only loads its settings
+and names its parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial, wraps
 from typing import Any, TextIO
@@ -18,7 +21,7 @@ import msgspec
 from sentinel.cli.options import bind_address
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import process
+from sentinel.runtime import process, tracing
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle import runner
@@ -33,6 +36,7 @@ from sentinel.runtime.process import ExitCode
 from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.log import LogSettings
+from sentinel.runtime.tracing import Tracer
 
 
 class ProbeAddresses(msgspec.Struct, frozen=True):
@@ -72,6 +76,8 @@ class ServiceContext(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     metrics: Metrics
     clock: Clock
+    tracer: Tracer
+    """`NO_TRACING` unless the environment configures tracing. `serve` closes it."""
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,34 +108,50 @@ def serve(
     *,
     name: str,
     component: str,
+    service_name: str = tracing.SERVICE_NAME,
     log: LogSettings,
     secrets: Iterable[str] = (),
     warnings: Iterable[str] = (),
     probes: ProbeAddresses | None = None,
     stream: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> int:
     """Run a service until it ends. Return the exit code.
 
-    `name` names the logger, `component` is the label of the build-info metric. Without `probes`, the service
-    serves health and metrics itself. Logs go to `stream` or to stderr. If `assemble` raises `Misconfigured`, the
-    reason is printed and the exit code is 2.
+    `name` names the logger, `component` is the label of the build-info metric, `service_name` the name in traces
+    if `environ` has none. Without `probes`, the service serves health and metrics itself. Logs go to `stream` or
+    to stderr. If `assemble` raises `Misconfigured`, the reason is printed and the exit code is 2.
     """
-    logging = configure_logging(log.level, log.format, stream=stream, secrets=secrets)
+    logging = configure_logging(
+        log.level, log.format, stream=stream, secrets=(*secrets, *tracing.exporter_secrets(environ))
+    )
+    own_log = get_logger(name)
     context = ServiceContext(
-        log=get_logger(name),
+        log=own_log,
         redactor=logging.redactor,
         health=Health(redact=logging.redactor.redact),
         metrics=Metrics(component=component),
         clock=SystemClock(),
+        tracer=tracing.from_environment(
+            environ, log=own_log, redact=logging.redactor.redact, service_name=service_name
+        ),
     )
     try:
         for warning in warnings:
-            context.log.warning("settings.warning", problem=warning)
-        return _run(assemble(context), context, probes)
+            own_log.warning("settings.warning", problem=warning)
+        return _run(_assembled(assemble, context), context, probes)
     except Misconfigured as error:
         return refuse([str(error)])
     finally:
         logging.restore()
+
+
+def _assembled(assemble: Callable[[ServiceContext], Assembly], context: ServiceContext) -> Assembly:
+    try:
+        return assemble(context)
+    except BaseException:
+        asyncio.run(context.tracer.close())  # no lifecycle will close it, and it has a thread
+        raise
 
 
 def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | None) -> int:
@@ -137,7 +159,11 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
         context.log.info("service.starting", **assembly.description)
     service = runner.run(
         parts=assembly.parts,
-        shared=[*_probe_listeners(probes, context), *assembly.shared],
+        shared=[
+            SharedResource("tracing", lambda: _closing(context.tracer)),
+            *_probe_listeners(probes, context),
+            *assembly.shared,
+        ],
         log=context.log,
         health=context.health,
         metrics=context.metrics,
@@ -176,3 +202,11 @@ def _probe_listeners(probes: ProbeAddresses | None, context: ServiceContext) -> 
     if not served:
         return []
     return [SharedResource("probes", lambda: ProbeThread(served, health=context.health, log=context.log))]
+
+
+@asynccontextmanager
+async def _closing(tracer: Tracer) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await tracer.close()

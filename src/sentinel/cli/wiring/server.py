@@ -137,6 +137,7 @@ def build_server(
         log=log,
         observers=(AccessLog(log), RequestMetrics(registry=registry, prefix=metrics_prefix)),
         request_timeout=settings.request_timeout,
+        tracer=context.tracer,
     )
     # The shared loops and checks join the first part, so that readiness shows the database under a known name.
     first, *others = (component.part for component in components)

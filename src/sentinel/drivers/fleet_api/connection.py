@@ -14,6 +14,7 @@ from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidUrl
 from sentinel.ports.errors import ApiUnavailable, Misconfigured
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 
 RequestFailure: TypeAlias = Unreachable | RequestRejected | TooLarge | Misconfigured
 REQUEST_FAILURES = (Unreachable, RequestRejected, TooLarge, Misconfigured)
@@ -32,6 +33,7 @@ def connect(
     proxies: Proxies = NO_PROXIES,
     gzip: bool = False,
     on_token: Callable[[str], None] = lambda token: None,
+    tracer: Tracer = NO_TRACING,
 ) -> RestClient:
     """Return a client whose paths are relative to the API's root. Raises `ValueError` for an invalid endpoint.
 
@@ -48,6 +50,7 @@ def connect(
             gzip=gzip,
             connections=connections,
             keep_alive=keep_alive,
+            tracer=tracer,
         )
     except CredentialsInUrl:
         raise ValueError("endpoint: expected no credentials; use a token instead") from None

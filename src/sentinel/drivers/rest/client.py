@@ -36,6 +36,7 @@ from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import parse_base_url
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.secrets import Redactor, Secret
+from sentinel.runtime.tracing import NO_TRACING, Tracer
 
 MAX_BODY = 64 * 1024 * 1024
 KEEP_ALIVE = timedelta(seconds=15)
@@ -59,11 +60,12 @@ class RestClient:
         keep_alive: timedelta = KEEP_ALIVE,
         retries: Retries = NO_RETRIES,
         random: Callable[[], float] = randomness.random,
+        tracer: Tracer = NO_TRACING,
     ) -> None:
         """Raises `InvalidUrl`, and `Misconfigured` for an invalid proxy.
 
         `ca_file` replaces the system's certificate authorities. It is read before the first connection, and again
-        after a certificate was not trusted.
+        after a certificate was not trusted. A request carries the `traceparent` of the tracer's current span.
         """
         base = parse_base_url(base_url)
         self.base_url = str(base).rstrip("/")
@@ -83,6 +85,7 @@ class RestClient:
         self._keep_alive = keep_alive
         self._retries = retries
         self._random = random
+        self._tracer = tracer
         self._session: aiohttp.ClientSession | None = None
 
     def request(
@@ -142,6 +145,8 @@ class RestClient:
     ) -> RestResponse:
         token = self._token.read()
         request_headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if traceparent := self._tracer.traceparent():
+            request_headers["traceparent"] = traceparent
         if headers is not None:
             request_headers |= headers
         if not self._is_tls:
