@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from sentinel.drivers.sql.history import HISTORY
+
 revision = "toy_0001"
-down_revision = "0002"
-branch_labels = None
-depends_on = None
+down_revision = HISTORY.head
 
 
 def upgrade() -> None:

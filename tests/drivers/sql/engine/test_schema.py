@@ -170,6 +170,17 @@ async def test_a_component_adds_its_own_migration(database: EmptyDatabase, tmp_p
         await engine.database(url, migrate=True, history=HISTORY).open()
 
 
+async def test_a_migration_that_skips_a_revision_is_refused(database: EmptyDatabase, tmp_path: Path) -> None:
+    url, _ = database
+    (tmp_path / "revision_toy_1.py").write_text(TOY.format(down=HISTORY.revisions[-2]))
+    history = HISTORY.followed_by("toy_1", folder=tmp_path)
+
+    with pytest.raises(Misconfigured, match=f"expected the migrations .*{HEAD}, toy_1 one after the other, got"):
+        await engine.migrate(url, history=history)
+
+    assert await engine.revision(url, history=HISTORY) is None
+
+
 async def test_a_migration_that_fails_leaves_nothing(database: EmptyDatabase) -> None:
     url, execute = database
     execute("CREATE TABLE fleet_answers (theirs INTEGER)")

@@ -113,6 +113,7 @@ def _require_encoding(connection: Connection, *, where: str) -> None:
 def _upgrade(connection: Connection, history: History) -> None:
     from alembic import command
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
     config = Config()
     folders = os.pathsep.join(map(str, history.folders))
@@ -120,4 +121,12 @@ def _upgrade(connection: Connection, history: History) -> None:
     config.set_main_option("version_locations", folders.replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
+    scripts = ScriptDirectory.from_config(config)
+    found = tuple(script.revision for script in scripts.walk_revisions("base", history.head))[::-1]
+    if found != history.revisions:
+        # Otherwise Alembic would skip the revisions that the modules pass over.
+        raise Misconfigured(
+            f"expected the migrations {', '.join(history.revisions)} one after the other, "
+            f"got {', '.join(found)}: check the down_revision of each module"
+        )
     command.upgrade(config, history.head)
