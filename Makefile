@@ -19,8 +19,10 @@ AGAINST_GO := tests/core/gotemplate/test_against_go.py
 VERSIONS := 3.11 3.12 3.13
 # What may break on another Python: the core, asyncio's internals in the simulated loop, and what runs on it.
 PORTABLE := tests/core/ tests/testing/ tests/runtime/ tests/adapter/ tests/pulse/ tests/web/
+# Long tests of single modules, which `make e2e` runs: twelve thousand templates, and brokers killed and restarted.
+LONG := $(AGAINST_GO) tests/drivers/rabbitmq/test_node.py
 # The longest tests first, so that they do not run alone at the end.
-BEYOND_CORE := $(AGAINST_GO) tests/sim/ \
+BEYOND_CORE := tests/sim/ \
 	$(filter-out tests/core/ tests/e2e/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py))
 
 help:  ## show this list
@@ -39,7 +41,7 @@ test: $(VENV)  ## run checks and tests; installs and starts the services they ne
 	$(MAKE) --jobs=2 check core
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- \
 		$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
-			$(BEYOND_CORE)
+			$(addprefix --ignore=,$(LONG)) $(BEYOND_CORE)
 
 core: $(VENV)  ## run the core's tests, which must cover every branch
 	$(BIN)/coverage run -m pytest tests/core --ignore=$(AGAINST_GO)
@@ -59,7 +61,8 @@ versions: $(VENV)  ## run `make portable` on every other supported Python that i
 	done
 
 e2e: $(VENV)  ## run the slow tests: real processes, killed and restarted, and a browser
-	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- $(BIN)/python -m pytest tests/e2e
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- \
+		$(BIN)/python -m pytest tests/e2e $(LONG)
 
 check: $(VENV)  ## check lint, types, import rules and generated files
 	$(BIN)/ruff check .
