@@ -121,7 +121,7 @@ async def measure(
             config = {
                 **_CONFIGS[shape],
                 "resource_type": "clusters",
-                "poll_interval": "1ms",
+                "poll_interval": "100ms",
                 "max_age_not_ready": "24h",
                 "max_age_ready": "24h" if is_quiet else "30m",
                 "hyperfleet_api": {"endpoint": endpoint, "page_size": page_size},
