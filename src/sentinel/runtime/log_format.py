@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -67,16 +68,16 @@ class LogBatch(msgspec.Struct, frozen=True):
             yield record
 
 
-class RecordFormatter(logging.Formatter):
+class RecordFormatter(logging.Formatter, ABC):
     """Converts a record, ours or a library's, into plain redacted values."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
 
+    @abstractmethod
     def format_batch(self, batch: LogBatch) -> str:
         """Return the lines of all records, each with its line break."""
-        raise NotImplementedError
 
     def _event(self, record: logging.LogRecord) -> str:
         try:

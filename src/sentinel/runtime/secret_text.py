@@ -1,4 +1,4 @@
-"""Masks text that looks like a secret, whoever wrote it.
+"""Masks text that looks like a secret, whatever its source.
 
 Exceptions of tasks and libraries quote what failed: a connection string, a header, a request body as JSON or as
 Python writes it. Values that nobody told us about are recognized by what stands before them: a telling name
