@@ -13,7 +13,8 @@ PYTHON := python3 python3.13 python3.12 python3.11
 endif
 BIN := $(VENV)/bin
 SEEDS := 1000:2000
-WORKERS := 2
+# More than cores: tests often wait for a service.
+WORKERS := 3
 # Excluded from coverage: it covers no additional branch, and takes three times as long under coverage.
 AGAINST_GO := tests/core/gotemplate/test_against_go.py
 VERSIONS := 3.11 3.12 3.13
