@@ -2,9 +2,9 @@
 
     python -m tools.services rabbitmq pubsub postgresql -- pytest tests
 
-A service that already runs is used and left running. Otherwise its package is installed if it is missing, and a
-server is started that keeps its files in a temporary directory. If a service cannot be installed, the command runs
-without it, unless SENTINEL_REQUIRE_ALL is 1. The exit code is the command's.
+A service that already runs is used and left running. Otherwise its package is installed or built if it is missing,
+and a server is started that keeps its files in a temporary directory. If a service cannot be installed or built,
+the command runs without it, unless SENTINEL_REQUIRE_ALL is 1. The exit code is the command's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from types import FrameType
 
-from tools.services import chromium, postgresql, pubsub, rabbitmq
+from tools.services import chromium, kube_apiserver, postgresql, pubsub, rabbitmq
 from tools.services.server import ServiceError, ServiceMissing, log_progress
 
 _SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
@@ -27,6 +27,7 @@ _SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "pubsub": pubsub.provide,
     "chromium": chromium.provide,
     "postgresql": postgresql.provide,
+    "kube-apiserver": kube_apiserver.provide,
 }
 _COMMAND_GRACE_PERIOD = timedelta(seconds=20)
 

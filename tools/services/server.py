@@ -20,8 +20,8 @@ from typing import ClassVar, Self
 LOOPBACK = "127.0.0.1"
 PING_TIMEOUT = timedelta(seconds=5)
 
-_START_TIMEOUT = timedelta(seconds=120)
-"""A cold machine with two busy cores needs half a minute."""
+_START_TIMEOUT = timedelta(seconds=180)
+"""A cold machine with two busy cores needs half a minute, and one with a slow disk more."""
 _STOP_TIMEOUT = timedelta(seconds=30)
 _MIN_PORT = 10_000
 _LOG_TAIL_LINES = 25

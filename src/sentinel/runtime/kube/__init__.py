@@ -1,0 +1,1 @@
+"""What operators share on top of `ports.kube.KubeApi`: the reflector, leader election, and the event recorder."""
