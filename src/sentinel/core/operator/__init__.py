@@ -1,0 +1,1 @@
+"""The decisions of the SentinelConfig operator: what runs, what a status says, what a new leader repeats."""

@@ -1,0 +1,1 @@
+"""The operator: a pulse for each SentinelConfig."""

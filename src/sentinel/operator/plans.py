@@ -1,0 +1,52 @@
+"""What the operator hands to the wiring to build a pulse, or the election of a leader, for a SentinelConfig."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from sentinel.core.pulse.pacing import Pacer
+from sentinel.operator.resolve import ResolvedConfig
+from sentinel.ports.fleet_stream import StreamPosition
+from sentinel.ports.publisher import Publisher
+from sentinel.pulse.report import PulseObserver
+from sentinel.pulse.telemetry import PulseSeries
+from sentinel.runtime.kube.leader_election import LastLeader, LeaderElector
+from sentinel.runtime.lifecycle.part import Part
+
+
+class PulsePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pulse of a SentinelConfig is built from."""
+
+    name: str
+    """The name of the SentinelConfig."""
+    config: ResolvedConfig
+    pacer: Pacer
+    stream_position: StreamPosition
+    series: PulseSeries
+    observer: PulseObserver
+    """Gets the reports of the pulse, beside its telemetry."""
+    may_publish: Callable[[], bool]
+    publishers: set[Publisher]
+    """The publishers of the SentinelConfig, which abandon their events before another process may lead. The one of
+    the pulse is added when it is built and removed when it is closed."""
+
+
+class ElectionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the election of a SentinelConfig's leader is built from."""
+
+    config_name: str
+    annotations: Callable[[], Mapping[str, str]]
+    """What the leader says with each renewal."""
+    on_started_leading: Callable[[LastLeader | None], None]
+    on_stopped_leading: Callable[[str], None]
+    before_release: Callable[[], Awaitable[object]]
+    """Waits for what the leader has begun."""
+    abandon: Callable[[], None]
+    """Ends what the leader has begun, before another process may lead."""
+
+
+BuildPulse: TypeAlias = Callable[[PulsePlan], Part]
+BuildElector: TypeAlias = Callable[[ElectionPlan], LeaderElector]
