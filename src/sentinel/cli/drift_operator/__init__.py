@@ -1,0 +1,1 @@
+"""The command for the reference operator of OpenBaoClusters."""

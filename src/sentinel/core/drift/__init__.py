@@ -1,0 +1,1 @@
+"""Drift: what another actor does to objects that an operator manages."""

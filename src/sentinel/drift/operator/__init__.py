@@ -1,0 +1,1 @@
+"""What an operator needs to answer drift: steps, triggers, restoring; and a reference operator."""
