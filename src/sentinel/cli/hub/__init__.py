@@ -1,0 +1,1 @@
+"""`sentinel hub`: the configuration of proxies."""

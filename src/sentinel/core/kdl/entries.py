@@ -1,0 +1,155 @@
+"""The arguments and properties of a node, with their types."""
+
+from __future__ import annotations
+
+from sentinel.core.kdl.document import Annotation, Node, Place, Property, Value
+from sentinel.core.kdl.lex import NODE_ENDS_OR_BLOCK, VALUES, Kind, Scanner
+from sentinel.core.kdl.problems import Code, shortened
+from sentinel.core.kdl.values import COMMA, NO_COMMA, read_list, read_name, read_value, take
+
+
+class Draft:
+    """A node while it is read."""
+
+    def __init__(self) -> None:
+        self.arguments: list[Value] = []
+        self.properties: list[Property] = []
+        self.children: tuple[Node, ...] = ()
+        self.block: Place | None = None
+        self.has_block = False
+        """Also if the block is commented out."""
+        self.is_damaged = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing but its name was read."""
+        return not (self.arguments or self.properties or self.has_block or self.is_damaged)
+
+
+def read_entry(scanner: Scanner, draft: Draft, *, is_spaced: bool) -> bool:
+    """Read an argument or a property. Returns whether white space follows."""
+    if not is_spaced and _is_glued(scanner, draft):
+        return True
+    annotation: Annotation | None = None
+    place = (scanner.line, scanner.column)
+    if scanner.kind is Kind.LEFT:
+        annotation = read_annotation(scanner)
+        scanner.skip_space()
+        if annotation is None and scanner.kind in NODE_ENDS_OR_BLOCK:
+            draft.is_damaged = True
+            return False
+    if not _is_at_value(scanner, "an argument or a property" if annotation is None else "a value"):
+        draft.is_damaged = True
+        return False
+    if scanner.value == "[" and scanner.kind is Kind.OTHER:
+        _list(scanner, draft)
+        return False
+    token = take(scanner)
+    is_followed_by_space = scanner.skip_space()
+    if scanner.kind is not Kind.EQUALS:
+        draft.arguments.append(read_value(scanner, token, annotation))
+        return is_followed_by_space
+    name = read_name(scanner, token, "the name of a property")
+    if annotation is not None:
+        written = shortened(f"({annotation.name})")
+        message = f"expected a type before the value, got {written} before the name of a property"
+        scanner.problems.add(Code.BAD_TYPE, place, message, f"write {shortened(name)}={written}…")
+        annotation = None
+    scanner.advance()
+    scanner.skip_space()
+    value = _property_value(scanner, name)
+    if value is None:
+        draft.is_damaged = True
+    else:
+        draft.properties.append(Property(name, value, token.line, token.column))
+    return False
+
+
+def skip_equals(scanner: Scanner, draft: Draft) -> None:
+    """Report and skip a = after the name of a node, and the white space after it."""
+    message = "expected a value after the name of the node, got ="
+    scanner.report_here(Code.BAD_PROPERTY, message, "write the value after the name without =")
+    scanner.edit(scanner.start, scanner.end, " ")
+    scanner.advance()
+    scanner.skip_space()
+    draft.is_damaged = scanner.kind in NODE_ENDS_OR_BLOCK
+
+
+def read_annotation(scanner: Scanner) -> Annotation | None:
+    """Read a type annotation. Returns None after a problem."""
+    line, column = scanner.line, scanner.column
+    scanner.advance()
+    scanner.skip_space()
+    if scanner.kind in VALUES:
+        name = read_name(scanner, take(scanner), "the name of a type")
+        scanner.skip_space()
+        if scanner.kind is Kind.RIGHT:
+            scanner.advance()
+            return Annotation(name, line, column)
+    message = f"expected a type in parentheses, such as (u8), got {scanner.got()}"
+    scanner.problems.add(Code.BAD_TYPE, (line, column), message, "write one name between ( and )")
+    scanner.skip_to(NODE_ENDS_OR_BLOCK | {Kind.RIGHT})
+    scanner.skip(Kind.RIGHT)
+    return None
+
+
+def _property_value(scanner: Scanner, name: str) -> Value | None:
+    annotation: Annotation | None = None
+    if scanner.kind is Kind.LEFT:
+        annotation = read_annotation(scanner)
+        scanner.skip_space()
+        if annotation is None and scanner.kind in NODE_ENDS_OR_BLOCK:
+            return None
+    if not _is_at_value(scanner, f"a value after {shortened(name)}=", Code.BAD_PROPERTY):
+        return None
+    if scanner.value == "[" and scanner.kind is Kind.OTHER:
+        read_list(scanner, in_property=True)
+        scanner.skip_to(NODE_ENDS_OR_BLOCK)
+        return None
+    return read_value(scanner, take(scanner), annotation)
+
+
+def _list(scanner: Scanner, draft: Draft) -> None:
+    values = read_list(scanner)
+    if values is None:
+        scanner.skip_to(NODE_ENDS_OR_BLOCK)
+        draft.is_damaged = True
+    else:
+        draft.arguments += values
+
+
+def _is_glued(scanner: Scanner, draft: Draft) -> bool:
+    """Whether a value follows another without white space. If so, report that and skip it."""
+    if scanner.kind not in VALUES and scanner.kind is not Kind.LEFT:
+        return False
+    if scanner.kind is Kind.WORD and scanner.value == ",":
+        scanner.report_here(Code.UNEXPECTED, COMMA, NO_COMMA)
+        start, end = scanner.start, scanner.end
+        scanner.advance()
+        scanner.edit(start, end, "" if scanner.skip_space() else " ")
+        return True
+    place, start, got = (scanner.line, scanner.column), scanner.start, scanner.got()
+    is_type = scanner.kind is Kind.LEFT
+    while scanner.kind in VALUES or scanner.kind is Kind.EQUALS:
+        scanner.advance()
+    if not scanner.has_open_string:  # otherwise a missing quote is the reason, which is reported already
+        suggestion = "write a space before it, or quotes around the whole text"
+        scanner.problems.add(Code.MISSING_SPACE, place, f"expected white space, got {got}", suggestion)
+        scanner.edit(start, start, " ")
+    draft.is_damaged |= not is_type
+    return not is_type
+
+
+def _is_at_value(scanner: Scanner, expected: str, code: Code = Code.UNEXPECTED) -> bool:
+    """Whether the current token is a value. If not, report that and go to the block or end of the node."""
+    if scanner.kind in VALUES and (scanner.kind is not Kind.OTHER or scanner.value != "]"):
+        return True
+    suggestion = None
+    if scanner.kind is Kind.EQUALS:
+        code, suggestion = (
+            Code.BAD_PROPERTY,
+            "write = between a name and a value, and quotes around a text with =",
+        )
+    scanner.report_here(code, f"expected {expected}, got {scanner.got()}", suggestion)
+    scanner.skip_to(NODE_ENDS_OR_BLOCK)
+    return False

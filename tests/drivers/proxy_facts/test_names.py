@@ -1,0 +1,170 @@
+"""Looking up names within limits. No test asks a name server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from sentinel.core.proxy.facts import Outcome, Resolution
+from sentinel.drivers.proxy_facts import Limits, SystemProxyFacts, system_lookup
+
+WAIT = 10
+"""Seconds until a test that waits for a thread fails."""
+
+
+class Gate:
+    """A name server that answers only while it is open, and counts who waits for it."""
+
+    def __init__(self) -> None:
+        self.is_open = threading.Event()
+        self.has_waiting = threading.Semaphore(0)
+        self.started: list[str] = []
+        self.running = 0
+        self.most_running = 0
+        self._lock = threading.Lock()
+
+    def lookup(self, host: str) -> list[str]:
+        with self._lock:
+            self.started.append(host)
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+        self.has_waiting.release()
+        assert self.is_open.wait(WAIT)
+        with self._lock:
+            self.running -= 1
+        return ["10.0.0.1"]
+
+    async def wait_for(self, count: int) -> None:
+        """Wait until so many more lookups have started."""
+        for _ in range(count):
+            assert await asyncio.to_thread(self.has_waiting.acquire, timeout=WAIT)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.is_open.set()
+
+
+def outcomes(found: dict[str, Resolution]) -> dict[str, Outcome]:
+    return {host: answer.outcome for host, answer in found.items()}
+
+
+async def resolve(facts: SystemProxyFacts, *hosts: str) -> dict[str, Resolution]:
+    return dict(await facts.resolve(hosts))
+
+
+def raising(error: Exception) -> Callable[[str], list[str]]:
+    def lookup(_: str) -> list[str]:
+        raise error
+
+    return lookup
+
+
+async def test_only_so_many_lookups_run_at_once(gate: Gate) -> None:
+    facts = SystemProxyFacts(limits=Limits(at_once=3, time=timedelta(seconds=WAIT)), lookup=gate.lookup)
+    hosts = [f"h{number}" for number in range(10)]
+
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(resolve(facts, *half)) for half in (hosts[:5], hosts[5:])]
+        await gate.wait_for(3)
+        gate.is_open.set()
+
+    assert gate.most_running == 3
+    assert sorted(gate.started) == hosts
+    assert {outcome for call in calls for outcome in outcomes(call.result()).values()} == {Outcome.USABLE}
+
+
+async def test_names_beyond_the_limit_are_not_tried() -> None:
+    facts = SystemProxyFacts(limits=Limits(names=2), lookup=lambda _: ["10.0.0.1"])
+
+    found = await resolve(facts, "a", "10.0.0.1", "b", "c")
+
+    assert outcomes(found) == {
+        "a": Outcome.USABLE,
+        "10.0.0.1": Outcome.USABLE,
+        "b": Outcome.USABLE,
+        "c": Outcome.NOT_TRIED,
+    }
+
+
+async def test_a_call_ends_in_time_although_the_name_server_hangs(gate: Gate) -> None:
+    facts = SystemProxyFacts(limits=Limits(at_once=2, time=timedelta(milliseconds=200)), lookup=gate.lookup)
+
+    found = await resolve(facts, "a", "b", "c")
+
+    assert found == {
+        "a": Resolution(Outcome.FAILED, "no answer within 0.2s"),
+        "b": Resolution(Outcome.FAILED, "no answer within 0.2s"),
+        "c": Resolution(Outcome.NOT_TRIED),
+    }
+
+
+async def test_abandoned_lookups_count_until_they_end(gate: Gate) -> None:
+    facts = SystemProxyFacts(limits=Limits(at_once=1, time=timedelta(milliseconds=200)), lookup=gate.lookup)
+    await resolve(facts, "a")
+
+    during = await resolve(facts, "b")
+    gate.is_open.set()
+    while outcomes(await resolve(facts, "c")) != {"c": Outcome.USABLE}:
+        pass
+
+    assert outcomes(during) == {"b": Outcome.NOT_TRIED}
+    assert "b" not in gate.started
+    assert gate.most_running == 1
+
+
+async def test_a_cancelled_call_gives_its_slot_back(gate: Gate) -> None:
+    facts = SystemProxyFacts(limits=Limits(at_once=1, time=timedelta(seconds=WAIT)), lookup=gate.lookup)
+    call = asyncio.create_task(resolve(facts, "a"))
+    await gate.wait_for(1)
+
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    gate.is_open.set()
+
+    assert outcomes(await resolve(facts, "b")) == {"b": Outcome.USABLE}
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such name"),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), "the name server does not answer"),
+        (socket.gaierror(socket.EAI_FAIL, "Non-recoverable failure"), "Non-recoverable failure"),
+        (socket.gaierror(socket.EAI_FAIL), "the lookup failed"),
+        (PermissionError(1, "Not permitted"), "Not permitted"),
+        (OSError(), "OSError"),
+        (UnicodeError("label too long"), "not a valid host name"),
+    ],
+)
+async def test_a_failed_lookup_says_why(error: Exception, reason: str) -> None:
+    facts = SystemProxyFacts(lookup=raising(error))
+
+    assert await resolve(facts, "a") == {"a": Resolution(Outcome.FAILED, reason)}
+
+
+async def test_a_name_without_addresses_does_not_resolve() -> None:
+    facts = SystemProxyFacts(lookup=lambda _: [])
+
+    assert await resolve(facts, "a") == {"a": Resolution(Outcome.FAILED, "it has no addresses")}
+
+
+def test_the_system_knows_this_machine() -> None:
+    assert set(system_lookup("localhost")) <= {"127.0.0.1", "::1"}
+
+
+@pytest.mark.parametrize("host", ["a\0b", "a" * 300, "a..b"])
+async def test_what_cannot_be_a_name_is_not_asked(host: str) -> None:
+    assert await resolve(SystemProxyFacts(), host) == {host: Resolution(Outcome.FAILED, "not a valid host name")}
+
+
+async def test_another_spelling_of_a_forbidden_address_is_recognized() -> None:
+    assert outcomes(await resolve(SystemProxyFacts(), "0xa9fea9fe")) == {"0xa9fea9fe": Outcome.FORBIDDEN}
