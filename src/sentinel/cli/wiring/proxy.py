@@ -1,0 +1,26 @@
+"""Builds the small proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+
+from sentinel.cli.wiring.serve import ServiceContext
+from sentinel.core.proxy.model import Configuration
+from sentinel.proxy import configuration_file
+from sentinel.proxy.service import Proxy
+
+
+def build_proxy(
+    configuration: Configuration, *, remarks: Collection[str], file: Path, context: ServiceContext
+) -> Proxy:
+    """Build the proxy. A reload reads `file` again, and logs only those warnings that are not among `remarks`."""
+    return Proxy(
+        configuration,
+        remarks=remarks,
+        load=partial(configuration_file.load, file),
+        metrics=context.metrics,
+        clock=context.clock,
+        log=context.log,
+    )
