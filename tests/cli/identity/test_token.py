@@ -14,7 +14,12 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.identity.token import token
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.identity.tokens_file import TokensFile, digest_of
+from sentinel.drivers.identity.tokens_file import TokensFile
+from sentinel.runtime import bearer_tokens
+
+
+def digest_of(token: str) -> str:
+    return bearer_tokens.digest_of(token).hex()
 
 
 def run(*arguments: object) -> Result:
@@ -189,10 +194,11 @@ def test_a_missing_folder_is_an_error_in_one_line(tmp_path: Path) -> None:
     assert "cannot be changed: no such file or directory" in result.exception.message
 
 
-def test_the_command_loads_no_server_libraries() -> None:
+@pytest.mark.parametrize("command", ["token", "user"])
+def test_the_command_loads_no_server_libraries(command: str) -> None:
     script = (
-        "import sys, sentinel.cli.identity.token;"
-        "heavy = ('starlette', 'uvicorn', 'sqlalchemy', 'jwt', 'rich', 'aiohttp');"
+        f"import sys, sentinel.cli.identity.{command};"
+        "heavy = ('starlette', 'uvicorn', 'sqlalchemy', 'jwt', 'rich', 'cryptography');"
         "print([name for name in heavy if name in sys.modules])"
     )
 

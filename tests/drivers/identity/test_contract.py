@@ -1,7 +1,8 @@
-"""Tokens files and JSON web tokens keep the promises of the identity port."""
+"""Tokens files, JSON web tokens and tokens in a database keep the promises of the identity port."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import time
@@ -13,9 +14,15 @@ import pytest
 
 from sentinel.core.access import Identity
 from sentinel.drivers.identity.jwt import JwtKey
+from sentinel.drivers.identity.stored_tokens import CHECK_INTERVAL, StoredTokens
 from sentinel.drivers.identity.token_editing import add_token, revoke_tokens
 from sentinel.drivers.identity.tokens_file import TokensFile
 from sentinel.ports.identity import Identities
+from sentinel.ports.identity_store import IssuedToken
+from sentinel.runtime.bearer_tokens import digest_of, new_token
+from sentinel.testing.clock import START, ManualClock
+from sentinel.testing.database import MemoryDatabase
+from sentinel.testing.identity_store import IdentityTables, MemoryIdentityStore
 from tests.contract.identities import IdentitiesContract, IdentitiesHarness
 
 
@@ -79,6 +86,42 @@ class JwtHarness(FileHarness):
         self.pass_a_second()
 
 
+class StoredHarness(IdentitiesHarness):
+    """Changes the tables without a transaction, like another server: they are seen after the next check."""
+
+    def __init__(self) -> None:
+        database = MemoryDatabase()
+        asyncio.run(database.open())
+        self._tables = database.tables(IdentityTables)
+        self._seconds = 0.0
+        store = MemoryIdentityStore(database)
+        self._identities = StoredTokens(store, clock=ManualClock(), monotonic=lambda: self._seconds)
+
+    @property
+    def identities(self) -> Identities:
+        return self._identities
+
+    def issue(self, identity: Identity) -> str:
+        text = new_token()
+        number = f"{len(self._tables.tokens):04}"
+        self._tables.tokens[number] = IssuedToken(
+            id=number,
+            name=identity.name,
+            role=identity.role,
+            adapter=identity.adapter,
+            instance=identity.instance,
+            digest=digest_of(text),
+            created_time=START,
+            created_by="root",
+        )
+        return text
+
+    def withdraw_all(self) -> None:
+        self._tables.tokens.clear()
+        self._tables.revision["number"] += 1
+        self._seconds += CHECK_INTERVAL.total_seconds()
+
+
 class TestTokensFile(IdentitiesContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> TokensFileHarness:
@@ -89,3 +132,9 @@ class TestJwtKey(IdentitiesContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> JwtHarness:
         return JwtHarness(tmp_path / "jwt.key")
+
+
+class TestStoredTokens(IdentitiesContract):
+    @pytest.fixture
+    def harness(self) -> StoredHarness:
+        return StoredHarness()

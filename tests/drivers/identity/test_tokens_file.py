@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.identity import tokens_file
 from sentinel.drivers.identity.token_editing import add_token, revoke_tokens
 from sentinel.drivers.identity.tokens_file import TokensFile
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.bearer_tokens import new_token
 
 
 def sha256(token: str) -> str:
@@ -227,7 +227,7 @@ async def test_the_tokens_of_a_deleted_file_stay_until_it_is_back(
 
 
 def test_a_new_token_is_random_and_recognizable() -> None:
-    tokens = {tokens_file.new_token() for _ in range(100)}
+    tokens = {new_token() for _ in range(100)}
 
     assert len(tokens) == 100
     assert all(token.startswith("snt_") and len(token) == 47 for token in tokens)

@@ -1,0 +1,1 @@
+"""Users, tokens and sign-ins in SQL."""
