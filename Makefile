@@ -1,7 +1,7 @@
 # `make run` runs everything on this machine, `make test` runs the checks and tests.
 # `make test PYTHON=python3.13` uses that interpreter, with a virtual environment of its own, .venv-3.13.
 .DEFAULT_GOAL := help
-.PHONY: help venv run test core portable versions e2e sim check bench docs lock clean
+.PHONY: help venv run test test-kube core portable versions e2e properties sim check bench docs lock clean
 
 VENV := .venv
 ifeq ($(origin PYTHON), command line)
@@ -15,8 +15,9 @@ BIN := $(VENV)/bin
 SEEDS := 1000:2000
 # More than cores: tests often wait for a service.
 WORKERS := 3
-# Excluded from coverage: it covers no additional branch, and takes three times as long under coverage.
 AGAINST_GO := tests/core/gotemplate/test_against_go.py
+# Excluded from coverage: they cover no additional branch, and take three times as long under coverage.
+UNCOVERED := tests/core/kdl/test_fuzzing.py tests/core/kdl/test_against_ckdl.py
 VERSIONS := 3.11 3.12 3.13
 # What may break on another Python: the core, asyncio's internals in the simulated loop, and what runs on it.
 PORTABLE := tests/core/ tests/testing/ tests/runtime/ tests/adapter/ tests/pulse/ tests/web/
@@ -24,10 +25,10 @@ PORTABLE := tests/core/ tests/testing/ tests/runtime/ tests/adapter/ tests/pulse
 LONG := $(AGAINST_GO) tests/drivers/rabbitmq/test_node.py
 # The longest tests first, so that they do not run alone at the end.
 BEYOND_CORE := tests/sim/ \
-	$(filter-out tests/core/ tests/e2e/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py))
+	$(filter-out tests/core/ tests/e2e/ tests/kube/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py)) $(UNCOVERED)
 
 help:  ## show this list
-	@grep -E '^[a-z0-9.]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9.-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 venv: $(VENV)  ## create the virtual environment from pinned requirements
 
@@ -44,8 +45,13 @@ test: $(VENV)  ## run checks and tests; installs and starts the services they ne
 		$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
 			$(addprefix --ignore=,$(LONG)) $(BEYOND_CORE)
 
+test-kube: $(VENV)  ## run the tests on a real Kubernetes API server, which the first run builds with Go
+	$(BIN)/python -m tools.services kube-apiserver rabbitmq -- $(BIN)/python -m pytest tests/kube
+
 core: $(VENV)  ## run the core's tests, which must cover every branch
-	$(BIN)/coverage run -m pytest tests/core --ignore=$(AGAINST_GO)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest --numprocesses=2 tests/core $(addprefix --ignore=,$(AGAINST_GO) $(UNCOVERED))
+	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
 portable: $(VENV)  ## run the core's and other quick tests without services: make portable PYTHON=python3.13
@@ -71,6 +77,12 @@ check: $(VENV)  ## check lint, types, import rules and generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.reference --check
+	$(BIN)/python -m tools.manifests --check
+
+properties: $(VENV)  ## run the property tests with five times the examples of `make test`
+	$(BIN)/python -m tools.services postgresql -- \
+		$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
+			-m hypothesis --hypothesis-profile=thorough $(addprefix --ignore=,$(LONG)) $(BEYOND_CORE) tests/core/
 
 sim: $(VENV)  ## simulate the loop under faults with new seeds: make sim SEEDS=1000:5000
 	$(BIN)/python -m tests.sim $(SEEDS)
@@ -78,8 +90,9 @@ sim: $(VENV)  ## simulate the loop under faults with new seeds: make sim SEEDS=1
 bench: $(VENV)  ## measure the budgets and write docs/reference/performance.md
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/python -m bench
 
-docs: $(VENV)  ## write docs/reference from the code
+docs: $(VENV)  ## write docs/reference and deploy/crds from the code
 	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.manifests
 
 lock: $(VENV)  ## update the pinned dependencies
 	tools/lock $(BIN)

@@ -14,17 +14,41 @@ from pathlib import Path
 
 import msgspec
 
-from bench import api, compose, expressions, loop, memory, parts, publish, publish_pubsub, pulse
+from bench import (
+    api,
+    compose,
+    drift,
+    expressions,
+    kdl,
+    loop,
+    machine,
+    memory,
+    operator,
+    parts,
+    proxy,
+    publish,
+    publish_pubsub,
+    pulse,
+    reaction,
+    streams,
+)
 from bench.api import ApiFigures
 from bench.budget import Budget, print_budgets
 from bench.compose import Composing
+from bench.drift import DriftFigures
 from bench.expressions import ExpressionFigures
+from bench.kdl import KdlFigures
 from bench.loop import LoopFigures
+from bench.machine import MachineFigures
 from bench.memory import MemoryFigures
+from bench.operator import OperatorFigures
 from bench.parts import PartsFigures
+from bench.proxy import ProxyFigures
 from bench.publish import Publishing
 from bench.publish_pubsub import PubSubPublishing
 from bench.pulse import FleetState, PulseFigures
+from bench.reaction import ReactionFigures
+from bench.streams import StreamFigures
 from tests.support.fleet.fake_api import ResourceShape
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
@@ -46,6 +70,7 @@ LINEAR = 1.25
 class Figures(msgspec.Struct, frozen=True):
     """All measurements."""
 
+    machine: MachineFigures
     shapes: Sequence[PulseFigures]
     """Whole processes on the shapes that users have, with the default page size, due and quiet."""
     pulses: Sequence[PulseFigures]
@@ -58,14 +83,22 @@ class Figures(msgspec.Struct, frozen=True):
     pubsub: PubSubPublishing
     composing: Composing
     expressions: ExpressionFigures
+    operator: Sequence[OperatorFigures]
+    drift: DriftFigures
+    kdl: KdlFigures
+    proxy: ProxyFigures
     api: ApiFigures
+    streams: Sequence[StreamFigures]
     memory: Sequence[MemoryFigures]
     parts: PartsFigures
     loop: LoopFigures
+    reaction: ReactionFigures
 
 
 async def measure() -> Figures:
     """Measure everything and print progress."""
+    _print_progress("the machine")
+    of_machine = machine.measure()
     _print_progress("the whole pulse on each shape of resources")
     shapes = await pulse.measure_shapes()
     pulses = []
@@ -87,13 +120,26 @@ async def measure() -> Figures:
     composing = compose.measure()
     _print_progress("conditions by expression")
     by_expression = expressions.measure()
+    _print_progress(f"an operator with {operator.CONFIGS} SentinelConfigs")
+    of_operator = await operator.measure()
+    _print_progress("a drift sidecar")
+    of_drift = await drift.measure()
+    _print_progress("KDL")
+    of_kdl = kdl.measure()
+    _print_progress("the small proxy")
+    of_proxy = await proxy.measure()
     _print_progress(f"{loop.RESOURCES:,} resources through the whole loop")
     whole_loop = await loop.measure()
+    _print_progress("the reaction to a changed spec")
+    of_reaction = await reaction.measure()
+    _print_progress(f"{streams.READERS + 1:,} streams")
+    of_streams = await streams.measure()
     _print_progress("memory of sentinel api")
     resident = await memory.measure()
     _print_progress("our implementations against libraries")
     against_libraries = await parts.measure()
     return Figures(
+        machine=of_machine,
         shapes=shapes,
         pulses=pulses,
         at_typical_size=at_typical_size,
@@ -102,10 +148,16 @@ async def measure() -> Figures:
         pubsub=pubsub,
         composing=composing,
         expressions=by_expression,
+        operator=of_operator,
+        drift=of_drift,
+        kdl=of_kdl,
+        proxy=of_proxy,
         api=await api.measure(_print_progress),
+        streams=of_streams,
         memory=resident,
         parts=against_libraries,
         loop=whole_loop,
+        reaction=of_reaction,
     )
 
 
@@ -165,10 +217,16 @@ def budgets(figures: Figures) -> list[Budget]:
             "compose a conditional", figures.composing.conditional_microseconds, "µs", compose.CONDITIONAL_BUDGET
         ),
         *expressions.budgets(figures.expressions),
+        *operator.budgets(figures.operator),
+        *drift.budgets(figures.drift),
+        *kdl.budgets(figures.kdl),
+        *proxy.budgets(figures.proxy),
         *api.budgets(figures.api),
+        *streams.budgets(figures.streams),
         *memory.budgets(figures.memory),
         *parts.budgets(figures.parts, report_microseconds=figures.api.reports[0].together.server),
         *loop.budgets(figures.loop),
+        *reaction.budgets(figures.reaction),
     ]
 
 
@@ -187,7 +245,7 @@ def page(figures: Figures) -> str:
         "|---|---|---|",
         *(f"| {budget} |" for budget in budgets(figures)),
         "\n## By size of the fleet\n",
-        f"Nothing due, pages of {pulse.LARGE_PAGE}.\n",
+        f"Nothing due and nothing changed since the last poll, pages of {pulse.LARGE_PAGE}.\n",
         "| resources | CPU per resource | peak memory |",
         "|---|---|---|",
         *(
@@ -196,9 +254,14 @@ def page(figures: Figures) -> str:
         ),
         *api.section(figures.api),
         *expressions.section(figures.expressions),
+        *kdl.section(figures.kdl),
+        *proxy.section(figures.proxy),
+        *streams.section(figures.streams),
         *memory.section(figures.memory),
         *loop.section(figures.loop),
+        *reaction.section(figures.reaction),
         *parts.section(figures.parts),
+        *machine.section(figures.machine),
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,7 +5,7 @@
 The process under test is `sentinel run` with its log at level info in a pipe, a server in another process and a
 real RabbitMQ. The figures are its whole CPU time as the kernel counts it, over many consecutive cycles, so nothing
 is left out. By default they are measured on three shapes of resources, with the default page size, once with every
-resource due and once with nothing due.
+resource due and once with nothing due; and on one shape with the reports that a healthy fleet gets between polls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.budget import Budget, print_budgets
 from bench.command_line import make_parser
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
-from sentinel.pulse.settings import PulseApiSettings
+from sentinel.pulse.definition import PulseApiSettings
 from tests.support.fleet.fake_api import ResourceShape
 from tests.support.processes.service import SentinelProcess
 from tools.services.pubsub import EMULATOR_VARIABLE
@@ -48,6 +48,9 @@ PER_EVENT = 35.0
 
 _RESOURCES_PER_ROUND = 100_000
 _EVENTS_PER_ROUND = 50_000
+_POLLS_BETWEEN_REPORTS = 360
+"""Half an hour at the default poll interval of 5 s. Between two polls, more than a quarter of the pages of 100
+changes."""
 _ROUNDS = 8
 _TIMEOUT = 300.0
 
@@ -74,7 +77,9 @@ class FleetState(StrEnum):
     """What a cycle does with each resource."""
 
     QUIET = "quiet"
-    """Nothing is due."""
+    """Nothing is due, and nothing changes."""
+    STEADY = "steady"
+    """Nothing is due. Adapters report on each resource every half an hour, spread evenly over the polls."""
     PACED = "paced"
     """Every status is stale. Every resource is due and was published recently."""
     DUE = "due"
@@ -110,11 +115,14 @@ async def measure(
     rounds: int = _ROUNDS,
 ) -> PulseFigures:
     """Run a pulse over this many resources, connected to `rabbitmq` or `pubsub`."""
-    is_quiet = state is FleetState.QUIET
-    updated = datetime.now(UTC) if is_quiet else datetime.now(UTC) - timedelta(hours=1)
+    is_quiet = state in (FleetState.QUIET, FleetState.STEADY)
+    updated = datetime.now(UTC) - timedelta(hours=1)
     cycles = max(1, (_EVENTS_PER_ROUND if state is FleetState.DUE else _RESOURCES_PER_ROUND) // resources)
+    walks_between_reports = _POLLS_BETWEEN_REPORTS if state is FleetState.STEADY else 0
     async with (
-        _server(resources, updated, shape, has_cursor=has_fields) as endpoint,
+        fleet_server(
+            resources, updated, shape, has_cursor=has_fields, walks_between_reports=walks_between_reports
+        ) as endpoint,
         _BROKERS[broker]() as environ,
     ):
         with tempfile.TemporaryDirectory() as directory:
@@ -152,11 +160,12 @@ async def measure(
 async def measure_shapes(
     resources: int = SHAPES_RESOURCES, *, rounds: int = _ROUNDS, page_size: int = DEFAULT_PAGE
 ) -> Sequence[PulseFigures]:
-    """Run a pulse over each shape, with every resource due and with nothing due."""
+    """Run a pulse over each shape, with every resource due and with nothing due; and over one with reports."""
+    cases = [(state, shape) for state in (FleetState.DUE, FleetState.QUIET) for shape in ResourceShape]
+    cases.append((FleetState.STEADY, ResourceShape.PLAIN))
     return [
         await measure(resources, state=state, shape=shape, page_size=page_size, rounds=rounds)
-        for state in (FleetState.DUE, FleetState.QUIET)
-        for shape in ResourceShape
+        for state, shape in cases
     ]
 
 
@@ -176,6 +185,8 @@ def budgets(shapes: Sequence[PulseFigures]) -> list[Budget]:
 def _what(figures: PulseFigures) -> str:
     if figures.state is FleetState.DUE:
         return "the whole pulse: CPU per confirmed event, everything included"
+    if figures.state is FleetState.STEADY:
+        return f"the same, one of {_POLLS_BETWEEN_REPORTS} reported on since the last poll"
     return "the whole pulse: CPU per resource that is not due"
 
 
@@ -198,8 +209,13 @@ async def _wait_for_cycles(service: SentinelProcess, count: int) -> None:
 
 
 @asynccontextmanager
-async def _server(
-    resources: int, updated: datetime, shape: ResourceShape, *, has_cursor: bool
+async def fleet_server(
+    resources: int,
+    updated: datetime,
+    shape: ResourceShape,
+    *,
+    has_cursor: bool,
+    walks_between_reports: int = 0,
 ) -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -208,6 +224,7 @@ async def _server(
         f"--count={resources}",
         f"--last-updated={updated.isoformat()}",
         f"--shape={shape}",
+        f"--walks-between-reports={walks_between_reports}",
         *(["--cursor"] if has_cursor else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -224,7 +241,7 @@ async def _server(
 
 
 @asynccontextmanager
-async def _rabbitmq() -> AsyncIterator[dict[str, str]]:
+async def rabbitmq_exchange() -> AsyncIterator[dict[str, str]]:
     """Yield the settings of a new exchange, whose queue keeps only the last messages."""
     name = f"bench-{uuid.uuid4().hex}"
     async with await aio_pika.connect(URL) as connection:
@@ -249,7 +266,7 @@ async def _pubsub() -> AsyncIterator[dict[str, str]]:
     }
 
 
-_BROKERS = {"rabbitmq": _rabbitmq, "pubsub": _pubsub}
+_BROKERS = {"rabbitmq": rabbitmq_exchange, "pubsub": _pubsub}
 
 
 def main() -> int:

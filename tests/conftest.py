@@ -8,23 +8,20 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import hypothesis
 import msgspec
 import pytest
 import trustme
 
 from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, open_inbox, url_of
 from tests.support.databases.postgresql import database
+from tests.support.examples import register_profiles
+from tests.support.line_numbers import complete_line_numbers
 from tools.services import postgresql, rabbitmq
 from tools.services.postgresql import POSTGRESQL_URL_VARIABLE, PostgreSQLServer
 from tools.services.rabbitmq import RABBITMQ_PORT, RabbitMQNode, TlsFiles
 from tools.services.server import NotListening, ServiceError, free_port
 
-# The duration of an example depends on the load of the machine.
-hypothesis.settings.register_profile(
-    "no-deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("no-deadline")
+register_profiles()
 
 
 _MAX_ID_LENGTH = 80
@@ -39,6 +36,21 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if " at 0x" in text:
         return None
     return text if len(text) <= _MAX_ID_LENGTH else text[:_MAX_ID_LENGTH] + "..."
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that may restart a broker longer: its start alone may take three minutes on a slow machine."""
+    for item in items:
+        is_restarting = "private_rabbitmq" in getattr(item, "fixturenames", ())
+        if is_restarting and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[None]:
+    if call.excinfo is not None:
+        call.excinfo = pytest.ExceptionInfo.from_exception(complete_line_numbers(call.excinfo.value))
+    return (yield)
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,8 @@ import pytest
 import sentinel
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.api.settings import FleetApiSettings
+from sentinel.drift.settings import DriftSettings
+from sentinel.operator.sentinel_config import SentinelConfigSpec
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.settings.schema import Section, StructList, section
 
@@ -23,6 +25,11 @@ ROOT = Path(sentinel.__file__).parent
 SHARED = ("cli/wiring/serve.py", "cli/wiring/hyperfleet_api.py")
 USERS = {
     PulseSettings: ("cli/wiring/pulse.py", "cli/pulse/run.py", "pulse/settings.py", *SHARED),
+    SentinelConfigSpec: ("operator/sentinel_config.py", "operator/resolve.py"),
+    DriftSettings: (
+        *("cli/wiring/drift.py", "cli/drift/command.py", "cli/wiring/serve.py"),
+        *("drift/settings.py", "drift/setting_types.py"),
+    ),
     AdapterSettings: ("cli/wiring/adapter.py", "cli/adapter/command.py", *SHARED),
     FleetApiSettings: (
         *("cli/wiring/api.py", "cli/wiring/server.py", "cli/api/command.py", "cli/wiring/serve.py"),

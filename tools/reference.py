@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -26,8 +27,18 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.main import cli
 from sentinel.cli.wiring import api as build_api
+from sentinel.cli.wiring.accounts import build_accounts
 from sentinel.cli.wiring.server import audit_component, build_database
+from sentinel.drift.operator.openbao import crd as openbao_crd
+from sentinel.drift.operator.openbao.cluster import OPENBAO_CLUSTER
+from sentinel.drift.operator.telemetry import DriftMetrics
+from sentinel.drift.settings import DriftSettings
+from sentinel.drift.sidecar.telemetry import DriftTelemetry
 from sentinel.drivers.sql.audit import SqlAuditLog
+from sentinel.operator import crd
+from sentinel.operator.sentinel_config import SENTINEL_CONFIG
+from sentinel.ports.kube import KubeKind
+from sentinel.proxy.telemetry import ProxyTelemetry
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseMetrics
 from sentinel.runtime import durations, tracing
@@ -41,6 +52,7 @@ from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.web.app import describe
 from sentinel.web.audit import Auditor
 from sentinel.web.metrics import RequestMetrics
+from tools.proxy_reference import proxy_page
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 GENERATED = "<!-- Written by `make docs` from the code. Change it there. -->\n\n"
@@ -60,7 +72,9 @@ def settings_page() -> str:
         + _table(settings_of(FleetApiSettings))
         + "\n## An adapter: `sentinel adapter --config`\n\n"
         + _table(settings_of(AdapterSettings))
-        + "\n## Tracing: environment\n\n"
+        + "\n## Drift detection: `sentinel drift --config`\n\n"
+        "`POD_NAMESPACE` and `CLUSTER_NAME` name the cluster and are required; `sentinel drift explain` needs\n"
+        "neither.\n\n" + _table(settings_of(DriftSettings)) + "\n## Tracing: environment\n\n"
         "`run`, `api`, `adapter` and `up` read OpenTelemetry's variables; they need the extra `otel`.\n"
         "[How to trace](../how-to/run-in-production.md#traces).\n\n"
         "| variable | description |\n|---|---|\n"
@@ -118,7 +132,7 @@ def _format_default(value: object) -> str:
         case dict():
             return "`{" + ", ".join(f"{key}: {text}" for key, text in value.items()) + "}`"
         case tuple() | list():
-            return "`[]`"
+            return f"`[{', '.join(map(str, value))}]`"
         case "":
             return "empty"
     return f"`{value}`"
@@ -132,6 +146,79 @@ def _table(rows: Iterator[tuple[str, str, str]]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def sentinelconfig_page() -> str:
+    return _resource_page(
+        SENTINEL_CONFIG,
+        crd.document(docstrings),
+        "The CustomResourceDefinition is in [deploy/crds](../../deploy/crds). `sentinel check --config FILE`\n"
+        "checks a manifest as the API server and the operator do. [Examples](../../examples/README.md).\n\n",
+    )
+
+
+def openbaocluster_page() -> str:
+    return _resource_page(
+        OPENBAO_CLUSTER,
+        openbao_crd.document(docstrings),
+        "The CustomResourceDefinition is in [deploy/crds](../../deploy/crds). `sentinel drift-operator`\n"
+        "reconciles it. [How to detect drift](../how-to/detect-drift.md).\n\n",
+    )
+
+
+def _resource_page(kind: KubeKind, document: Any, introduction: str) -> str:
+    (version,) = document["spec"]["versions"]
+    root = version["schema"]["openAPIV3Schema"]
+    header = "| field | type | default | description |\n|---|---|---|---|\n"
+    return (
+        f"# {kind.kind}\n\n{GENERATED}"
+        f"`apiVersion: {kind.api_version}`, `kind: {kind.kind}`, in a namespace; short name"
+        f" `{document['spec']['names']['shortNames'][0]}`.\n"
+        f"{introduction}"
+        f"## Spec\n\n{header}"
+        + "".join(_schema_rows(root["properties"]["spec"], "spec"))
+        + f"\n## Status\n\n{header}"
+        + "".join(_schema_rows(root["properties"]["status"], "status"))
+    )
+
+
+def _schema_rows(schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield a row for each field of an object's schema that has a description, and for the fields below it."""
+    for key, field in schema["properties"].items():
+        if "description" not in field:
+            continue  # the fields of a condition, which are those of Kubernetes
+        name = f"{path}.{key}"
+        default = "required" if key in schema.get("required", ()) else ""
+        if "default" in field:
+            default = _format_default(field["default"])
+        elif not default and field["type"] in ("string", "integer", "number") and path.startswith("spec"):
+            default = "unset"
+        yield f"| `{name}` | {_schema_type(field)} | {default} | {_cell(field['description'])} |\n"
+        if "properties" in field:
+            yield from _schema_rows(field, name)
+        elif "properties" in field.get("items", {}):
+            yield from _schema_rows(field["items"], f"{name}[]")
+
+
+def _schema_type(field: Mapping[str, Any]) -> str:
+    match field:
+        case {"enum": values}:
+            return " or ".join(f"`{value}`" for value in values)
+        case {"type": "string", "x-kubernetes-validations": _}:
+            return "duration"
+        case {"format": "date-time"}:
+            return "time"
+        case {"type": "array", "items": items}:
+            return f"list of {items['type']}s"
+        case {"additionalProperties": {"x-kubernetes-int-or-string": True}}:
+            return "mapping to quantities"
+        case {"additionalProperties": values}:
+            return f"mapping to {values['type']}s"
+        case {"x-kubernetes-preserve-unknown-fields": True}:
+            return "mapping"
+        case {"minimum": minimum, "maximum": maximum, "type": kind}:
+            return f"{kind}, {minimum} to {maximum}"
+    return str(field["type"])
 
 
 def metrics_page() -> str:
@@ -149,6 +236,12 @@ def metrics_page() -> str:
     RequestMetrics(registry=api, prefix=f"{PREFIX}_")
     adapter = CollectorRegistry()
     AdapterTelemetry(registry=adapter, log=get_logger("reference"), adapter="dns")
+    drift = CollectorRegistry()
+    DriftTelemetry(
+        kinds=[kind.kind for kind in DriftSettings().kinds], registry=drift, log=get_logger("reference")
+    )
+    drift_operator = CollectorRegistry()
+    DriftMetrics(drift_operator, kinds=())
     return "\n".join(
         [
             "# Metrics\n",
@@ -162,6 +255,16 @@ def metrics_page() -> str:
             *_families(api),
             "\n## An adapter: `GET :8080/metrics`\n",
             *_families(adapter),
+            "\n## The drift sidecar: `GET :8080/metrics`\n",
+            "`kind` is one of the configured kinds, `reason` that of the judgement, `class` why a patch failed.\n",
+            *_families(drift),
+            "\n## The drift operator: `GET :8080/metrics`\n",
+            "`name` is that of the OpenBaoCluster; `resource_kind` is a watched kind, or `other`.\n",
+            *_families(drift_operator),
+            "\n## The small proxy: where its configuration says\n",
+            "The names are those of the real proxy. `route` and `upstream` are ids of the configuration, `none`",
+            "if no route matches; `method` is a common one, or `other`.\n",
+            *_families(ProxyTelemetry().registry),
             "",
         ]
     )
@@ -208,18 +311,21 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
 def openapi_document() -> str:
     settings = FleetApiSettings()
     database = build_database(settings)
-    built = build_api.build_api(
-        settings, kinds=kinds.DEFAULT, database=database, auditor=Auditor(), clock=SystemClock()
-    )
-    components = [built.web, audit_component(SqlAuditLog(database))]
+    auditor, clock = Auditor(), SystemClock()
+    built = build_api.build_api(settings, kinds=kinds.DEFAULT, database=database, auditor=auditor, clock=clock)
+    accounts = build_accounts(database, auditor=auditor, clock=clock)
+    components = [built.web, accounts.web, audit_component(SqlAuditLog(database))]
     document = describe(components, build_api.info(settings))
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 
 PAGES = {
     "settings.md": settings_page,
+    "sentinelconfig.md": sentinelconfig_page,
+    "openbaocluster.md": openbaocluster_page,
     "metrics.md": metrics_page,
     "commands.md": commands_page,
+    "proxy-configuration.md": lambda: proxy_page(GENERATED),
     "openapi.json": openapi_document,
 }
 

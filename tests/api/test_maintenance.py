@@ -51,7 +51,7 @@ def maintenance_of(fleet: ApiClient) -> Maintenance:
 def retention_of(fleet: ApiClient) -> Retention:
     return Retention(
         [
-            *retention_rules(fleet.store, RETENTION),
+            *retention_rules(fleet.store, fleet.backend.changes, RETENTION),
             RetentionRule("audit entries", RETENTION.audit, fleet.backend.audit.expire),
             RetentionRule("idempotency keys", RETENTION.answers, fleet.backend.idempotency.expire),
         ],

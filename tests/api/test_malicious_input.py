@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sentinel.web.routing import Method, Route
 from sentinel.web.strict_json import MAX_DEPTH
 from tests.support.databases import backends
+from tests.support.examples import examples
 from tests.support.fleet.api_client import ApiClient, ApiReply
 from tests.support.fleet.http_client import ROOT
 
@@ -434,7 +435,7 @@ def target(runner: asyncio.Runner) -> ApiClient:
 
 
 @settings(
-    max_examples=600,
+    max_examples=examples(600),
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -22,6 +22,7 @@ from schemathesis.schemas import APIOperation
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet.documents import KindRules
 from sentinel.web import openapi
+from tests.support.examples import examples
 from tests.support.fleet.api_client import PERMISSIONS, ApiClient
 
 KINDS = Kinds((KindRules("clusters", "Cluster", "", ("dns",)), KindRules("nodepools", "NodePool", "clusters")))
@@ -78,11 +79,13 @@ def served() -> Iterator[DocumentedServer]:
         yield DocumentedServer(runner)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_responses_to_valid_requests_are_documented(served: DocumentedServer, path: str, method: str) -> None:
     check_operation(served, path, method, GenerationMode.POSITIVE)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(("path", "method"), WITH_INVALID_REQUESTS)
 def test_responses_to_invalid_requests_are_documented(served: DocumentedServer, path: str, method: str) -> None:
     check_operation(served, path, method, GenerationMode.NEGATIVE)
@@ -93,7 +96,7 @@ def check_operation(served: DocumentedServer, path: str, method: str, mode: Gene
     is_found = st.booleans() if "{" in path else st.just(False)
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples(EXAMPLES),
         derandomize=True,
         database=None,
         phases=[Phase.generate],

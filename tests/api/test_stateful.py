@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.support.examples import examples
 from tests.support.fleet.api_client import ApiClient, ApiReply
 
 REQUIRED = {"clusters": {"validation", "dns"}, "nodepools": {"validation"}, "machines": set(), "manifests": set()}
@@ -415,7 +416,7 @@ def _compare(item: Model, expected: Model) -> None:
 
 
 TestFleet = FleetMachine.TestCase
-TestFleet.settings = settings(max_examples=30, stateful_step_count=30, derandomize=True, database=None)
+TestFleet.settings = settings(max_examples=examples(30), stateful_step_count=30, derandomize=True, database=None)
 
 
 def _step(machine: FleetMachine, chance: random.Random) -> None:

@@ -17,6 +17,7 @@ from sentinel.cli.check import check
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SENTINELS = sorted(EXAMPLES.glob("sentinel-*.yaml"))
 BROKERS = sorted(EXAMPLES.glob("broker-*.yaml"))
+SENTINEL_CONFIGS = sorted(EXAMPLES.glob("sentinelconfig-*.yaml"))
 
 VALID = "resource_type: clusters\nhyperfleet_api:\n  endpoint: http://api\n"
 INVALID = "resource_type: clusters\npol_interval: 5s\nhyperfleet_api: {}\n"
@@ -206,7 +207,7 @@ def test_no_secret_is_printed(valid: Path, output: str, flags: list[str], breaks
     assert planted not in result.output
 
 
-@pytest.mark.parametrize("file", SENTINELS, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", SENTINELS + SENTINEL_CONFIGS, ids=lambda file: file.name)
 def test_each_example_of_a_sentinel_is_valid(file: Path) -> None:
     result = run("--config", file, "--output", "json")
 
@@ -225,15 +226,157 @@ def test_each_example_of_a_broker_is_valid(file: Path) -> None:
 def test_all_examples_exist_and_are_named_in_the_readme() -> None:
     readme = (EXAMPLES / "README.md").read_text()
 
-    assert [file.name for file in SENTINELS + BROKERS] == [
+    assert [file.name for file in SENTINELS + BROKERS + SENTINEL_CONFIGS] == [
         "sentinel-config.yaml",
         "sentinel-nodepools-config.yaml",
         "sentinel-us-east-config.yaml",
         "sentinel-us-west-config.yaml",
         "broker-pubsub-configmap.yaml",
         "broker-rabbitmq-configmap.yaml",
+        "sentinelconfig-rabbitmq.yaml",
+        "sentinelconfig-sharding.yaml",
+        "sentinelconfig-us-east.yaml",
     ]
-    assert all(f"({file.name})" in readme for file in SENTINELS + BROKERS)
+    assert all(f"({file.name})" in readme for file in SENTINELS + BROKERS + SENTINEL_CONFIGS)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    file = tmp_path / "manifest.yaml"
+    file.write_text(f"{manifest_of('us-east')}---\nkind: ConfigMap\napiVersion: v1\n---\n{manifest_of('us-west')}")
+    return file
+
+
+def manifest_of(name: str, **spec: object) -> str:
+    broker = {"type": "rabbitmq", "topic": "events", "url": "amqp://u:pl4nted-s3cret@h"}
+    document = {
+        "apiVersion": "hyperfleet.redhat.com/v1alpha1",
+        "kind": "SentinelConfig",
+        "metadata": {"name": name},
+        "spec": {
+            "resourceType": "clusters",
+            "shardSelector": {"matchLabels": {"region": name}},
+            "hyperfleetAPI": {"url": "http://api"},
+            "broker": broker,
+            **spec,
+        },
+    }
+    return json.dumps(document) + "\n"
+
+
+class TestSentinelConfigs:
+    def test_every_config_of_a_file_is_checked(self, tmp_path: Path) -> None:
+        file = tmp_path / "manifest.yaml"
+        bad = manifest_of("us-west", pollInterval="5", hyperfleetApi={})
+        file.write_text(f"{manifest_of('us-east', resourceType='x')}---\n{bad}---\nkind: Other\n")
+
+        result = run("--config", file)
+
+        assert result.exit_code == 2
+        problems = json.loads(run("--config", file, "--output", "json").stdout)["problems"]
+        assert len(result.stdout.splitlines()) == 3
+        assert [(each["file"], each["line"], each["field"]) for each in problems] == [
+            (str(file), 1, "spec.resourceType"),
+            (str(file), 3, "spec.pollInterval"),
+            (str(file), 3, "spec.hyperfleetApi"),
+        ]
+
+    def test_a_valid_file_exits_0_and_ignores_the_environment(self, manifest: Path) -> None:
+        environ = {"SENTINEL_POLL_INTERVAL": "never", "BROKER_TYPE": "kafka"}
+
+        result = run("--config", manifest, "--output", "json", environ=environ)
+
+        assert result.exit_code == 0
+        assert json.loads(result.stdout) == {"valid": True, "problems": []}
+
+    def test_show_prints_the_settings_of_a_single_config(self, tmp_path: Path) -> None:
+        file = tmp_path / "one.yaml"
+        file.write_text(manifest_of("us-east", backoffReady="1h"))
+
+        result = run("--config", file, "--show", "--output", "json")
+
+        settings = {
+            entry["key"]: (entry["value"], entry["origin"]) for entry in json.loads(result.stdout)["settings"]
+        }
+        assert result.exit_code == 0
+        assert settings["metadata.name"] == ("us-east", f"file {file}:1")
+        assert settings["spec.backoffReady"] == ("1h", f"file {file}:1")
+        assert settings["spec.pollInterval"] == ("5s", "default")
+        assert settings["spec.broker.url"][0] == "amqp://***@h"
+        assert "pl4nted" not in result.output
+
+    def test_show_names_the_config_if_there_are_several(self, manifest: Path, valid: Path) -> None:
+        result = run("--config", manifest, "--config", valid, "--show", "--output", "json")
+
+        keys = [entry["key"] for entry in json.loads(result.stdout)["settings"]]
+        assert result.exit_code == 0
+        assert len(keys) == len(set(keys))
+        assert {"us-east#spec.pollInterval", "us-west#spec.pollInterval", f"{valid}#poll_interval"} <= set(keys)
+
+    def test_the_same_shard_twice_is_a_warning(self, manifest: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.yaml"
+        other.write_text(manifest_of("again", shardSelector={"matchLabels": {"region": "us-west"}}))
+
+        alone, together = run("--config", manifest), run("--config", manifest, "--config", other)
+
+        assert alone.stderr == f"{manifest}: ok\n"
+        assert together.exit_code == 0
+        assert together.stderr.splitlines()[0] == (
+            "warning: again: Duplicate: us-west watches the same clusters (region=us-west); only the older of the"
+            " two runs"
+        )
+
+    def test_the_same_object_twice_is_a_warning(self, manifest: Path) -> None:
+        result = run("--config", manifest, "--config", manifest)
+
+        assert result.exit_code == 0
+        assert "warning: us-west: written twice; the one that is applied last remains" in result.stderr
+
+    def test_unused_fields_are_warnings(self, tmp_path: Path) -> None:
+        file = tmp_path / "f.yaml"
+        broker = {"type": "gcp-pubsub", "topic": "t", "projectID": "p", "exchange": "e"}
+        file.write_text(manifest_of("us-east", broker=broker))
+
+        result = run("--config", file)
+
+        assert result.exit_code == 0
+        assert result.stderr.startswith("warning: spec.broker.exchange is not used with type gcp-pubsub\n")
+
+    def test_set_needs_a_settings_file(self, manifest: Path, valid: Path) -> None:
+        refused = run("--config", manifest, "--set", "poll_interval=1s")
+        accepted = run("--config", manifest, "--config", valid, "--set", "poll_interval=1s")
+
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "--set expects --config with the settings file of a Sentinel" in refused.stderr
+        assert accepted.exit_code == 0
+
+    @pytest.mark.parametrize(
+        "text", ["kind: ConfigMap\napiVersion: v1\n", "resource_type: clusters\n---\nresource_type: nodepools\n"]
+    )
+    def test_a_file_without_any_config_must_be_a_settings_file(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "f.yaml"
+        file.write_text(text)
+
+        result = run("--config", file)
+
+        assert result.exit_code == 2
+        assert "unknown key" in result.stdout or "expected one YAML document, got a second" in result.stdout
+
+    def test_a_broker_file_is_checked_beside_a_manifest(self, manifest: Path, tmp_path: Path) -> None:
+        broker = tmp_path / "broker.yaml"
+        broker.write_text("BROKER_TYPE: kafka\n")
+
+        result = run("--config", manifest, "--broker-config", broker)
+
+        assert result.exit_code == 2
+        assert result.stdout.startswith(f"{broker}:1:14: BROKER_TYPE")
+
+
+def test_a_bad_variable_is_one_problem_for_several_files(valid: Path) -> None:
+    result = run("--config", valid, "--config", valid, environ={"SENTINEL_POLL_INTERVAL": "never"})
+
+    assert result.exit_code == 2
+    assert len(result.stdout.splitlines()) == 1
 
 
 def test_check_imports_no_heavy_library() -> None:

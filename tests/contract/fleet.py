@@ -177,6 +177,29 @@ class FleetContract:
         assert ids(pages) == ["cls-1", "cls-3"]
         assert pages[0].resources[0].observation.generation == 2
 
+    async def test_a_page_keeps_its_version_until_it_changes(self, harness: FleetHarness) -> None:
+        fleet = harness.fleet(page_size=2)
+        harness.put_many(6)
+
+        first = [page.version for page in await walk(fleet)]
+        unchanged = [page.version for page in await walk(fleet)]
+        harness.put(Cluster("cls-2", generation=2))
+        changed = await walk(fleet)
+
+        assert None not in first
+        assert unchanged == first
+        assert [page.version == before for page, before in zip(changed, first, strict=True)] == [True, False, True]
+        assert changed[1].resources[0].observation.generation == 2
+
+    async def test_a_page_with_a_malformed_item_has_no_version(self, harness: FleetHarness) -> None:
+        fleet = harness.fleet()
+        harness.put(Cluster("cls-1"))
+        harness.put_malformed("cls-2")
+
+        versions = [[page.version for page in await walk(fleet)] for _ in range(2)]
+
+        assert versions == [[None], [None]]
+
     async def test_adding_a_resource_during_a_walk_loses_no_other(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=2)
         expected = harness.put_many(6)

@@ -37,6 +37,7 @@ from sentinel.ports.fleet_store import (
     StoredResource,
 )
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
+from tests.support.examples import examples
 from tests.support.fleet.searches import Tree, holds, trees
 from tests.support.fleet.store_records import (
     MOMENT,
@@ -507,6 +508,7 @@ class ModelContract:
     examples: ClassVar[int] = 50
     """The number of random histories; a slow store may use fewer."""
 
+    @pytest.mark.hypothesis
     @pytest.mark.timeout(600)  # Hypothesis may shrink a failing history for five minutes
     def test_any_history_agrees_with_the_model(self, stores: Stores) -> None:
         class Machine(StoreMachine):
@@ -514,7 +516,7 @@ class ModelContract:
 
         Machine.stores = stores
         bounds = settings(
-            max_examples=self.examples,
+            max_examples=examples(self.examples),
             stateful_step_count=20,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),

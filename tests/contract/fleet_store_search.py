@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from sentinel.core import labels
 from sentinel.core.search import MAX_COMPARISONS, parse
 from sentinel.ports.fleet_store import FleetStore, ListQuery, OrderBy, StoredResource
+from tests.support.examples import examples
 from tests.support.fleet.searches import Tree, holds, trees
 from tests.support.fleet.store_records import (
     MOMENT,
@@ -65,13 +66,14 @@ def fleet() -> list[StoredResource]:
 class SearchContract(StoreSuite):
     """Searches select the same in every store."""
 
+    @pytest.mark.hypothesis
     def test_a_search_selects_what_a_plain_evaluator_selects(self, stores: Stores) -> None:
         resources = fleet()
         with asyncio.Runner() as runner:
             backend = runner.run(stores.empty())
             runner.run(backend.fleet.transact(inserting(*resources)))
 
-            @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
             @given(trees(SEARCHED))
             def compare(tree: Tree) -> None:
                 query = ListQuery(plural="clusters", search=parse(str(tree)), limit=5)

@@ -357,6 +357,24 @@ class StallingContract:
 
         assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED]
 
+    async def test_an_abandoned_batch_returns_at_once(self, harness: StallingHarness) -> None:
+        events = make_events(harness.batch_that_stalls)
+        async with opened(harness.publisher()) as publisher:
+            await publish_until_confirmed(publisher, make_event(1))
+            await harness.stall()
+            publishing = asyncio.create_task(publisher.publish(events, deadline=10 * TIMEOUT))
+            await asyncio.wait([publishing], timeout=SHORT.total_seconds())
+
+            publisher.abandon()
+            receipt = await asyncio.wait_for(publishing, TIMEOUT.total_seconds())
+            publisher.abandon()
+            await harness.resume()
+            again = await publish_until_confirmed(publisher, make_event(1))
+
+        assert len(receipt.outcomes) == len(events)
+        assert receipt.outcomes[-1] in (PublishOutcome.REFUSED, PublishOutcome.UNCONFIRMED)
+        assert list(again.outcomes) == [PublishOutcome.CONFIRMED]
+
 
 class ConnectionContract:
     """For brokers behind a connection."""

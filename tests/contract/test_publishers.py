@@ -31,7 +31,7 @@ from tests.contract.publisher import (
     make_event,
 )
 from tests.support.brokers import pubsub
-from tests.support.brokers.rabbitmq import AT_ONCE, Inbox, TcpProxy
+from tests.support.brokers.rabbitmq import AT_ONCE, BrokerProxy, Inbox
 
 
 class MemoryHarness(RoutingHarness, StallingHarness):
@@ -114,7 +114,7 @@ class StdoutHarness(StallingHarness):
 class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
     """The shared broker behind a proxy that can fail."""
 
-    def __init__(self, proxy: TcpProxy, inbox: Inbox) -> None:
+    def __init__(self, proxy: BrokerProxy, inbox: Inbox) -> None:
         self._proxy = proxy
         self._inbox = inbox
 
@@ -149,7 +149,7 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
         await self._proxy.cut()
 
     async def heal(self) -> None:
-        await self._proxy.heal()
+        await self._proxy.accept()
 
 
 def _as_message(message: AbstractIncomingMessage) -> Message:
@@ -163,7 +163,7 @@ def _as_message(message: AbstractIncomingMessage) -> Message:
 class PubSubHarness(ConnectionHarness):
     """The shared emulator behind a proxy that can fail."""
 
-    def __init__(self, proxy: TcpProxy, inbox: pubsub.Inbox) -> None:
+    def __init__(self, proxy: BrokerProxy, inbox: pubsub.Inbox) -> None:
         self._proxy = proxy
         self._inbox = inbox
 
@@ -188,7 +188,7 @@ class PubSubHarness(ConnectionHarness):
         await self._proxy.cut()
 
     async def heal(self) -> None:
-        await self._proxy.heal()
+        await self._proxy.accept()
 
 
 class StallingPubSubHarness(StallingHarness):
@@ -229,7 +229,7 @@ class TestStdoutPublisher(PublisherContract, StallingContract):
 class TestRabbitMQPublisher(PublisherContract, RoutingContract, StallingContract, ConnectionContract):
     @pytest.fixture
     async def harness(self, rabbitmq_url: str, inbox: Inbox) -> AsyncIterator[RabbitMQHarness]:
-        async with TcpProxy(rabbitmq_url) as proxy:
+        async with BrokerProxy(rabbitmq_url) as proxy:
             yield RabbitMQHarness(proxy, inbox)
 
 
@@ -237,7 +237,7 @@ class TestPubSubPublisher(PublisherContract, ConnectionContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()
-        async with TcpProxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
+        async with BrokerProxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
             yield PubSubHarness(proxy, inbox)
 
 

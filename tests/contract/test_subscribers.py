@@ -24,12 +24,14 @@ from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetters, Messag
 from tests.contract import subscriber as contract
 from tests.contract.dead_letters import DeadLettersContract
 from tests.support.brokers import pubsub
-from tests.support.brokers.rabbitmq import AT_ONCE, TcpProxy, eventually, unique
+from tests.support.brokers.rabbitmq import AT_ONCE, BrokerProxy, eventually, unique
 
 SHORT_HOLD = timedelta(milliseconds=40)
 LONG_HOLD = timedelta(hours=1)
 SHORT_PULL = timedelta(seconds=1.2)
 """The emulator responds one second before the deadline."""
+LETTERS_PULL = timedelta(seconds=2.5)
+"""The emulator takes up to a second to deliver requeued messages again, and longer on a busy machine."""
 MIN_LEASE = timedelta(seconds=10)
 CLOSED = "the subscriber is not open"
 
@@ -72,7 +74,7 @@ class ProxiedHarness(contract.ConnectedHarness):
 
     silence = timedelta(milliseconds=300)
 
-    def __init__(self, proxy: TcpProxy) -> None:
+    def __init__(self, proxy: BrokerProxy) -> None:
         self._proxy = proxy
         self._suffix = unique("subscription")
         self._subscribers: list[Subscriber] = []
@@ -109,7 +111,7 @@ class ProxiedHarness(contract.ConnectedHarness):
         await eventually(lambda: all(subscriber.unavailable_reason() for subscriber in self._subscribers))
 
     async def heal(self) -> None:
-        await self._proxy.heal()
+        await self._proxy.accept()
         lost = [subscriber for subscriber in self._subscribers if subscriber.unavailable_reason() != CLOSED]
         await eventually(lambda: not any(subscriber.unavailable_reason() for subscriber in lost))
 
@@ -118,7 +120,7 @@ class ProxiedHarness(contract.ConnectedHarness):
 
 
 class RabbitMQHarness(ProxiedHarness):
-    def __init__(self, url: str, proxy: TcpProxy) -> None:
+    def __init__(self, url: str, proxy: BrokerProxy) -> None:
         super().__init__(proxy)
         self._url = url
         self._exchange = unique("exchange")
@@ -167,7 +169,7 @@ class RabbitMQHarness(ProxiedHarness):
 
 
 class PubSubHarness(ProxiedHarness):
-    def __init__(self, host: str, proxy: TcpProxy, topic: str) -> None:
+    def __init__(self, host: str, proxy: BrokerProxy, topic: str) -> None:
         super().__init__(proxy)
         self._host = host
         self._topic = topic
@@ -201,7 +203,7 @@ class PubSubHarness(ProxiedHarness):
             topic=self._topic,
             subscription=self.name(subscription),
             emulator_host=self._host,
-            pull_timeout=SHORT_PULL,
+            pull_timeout=LETTERS_PULL,
         )
 
 
@@ -214,7 +216,7 @@ class TestMemorySubscriber(contract.SubscriberContract, DeadLettersContract):
 class TestRabbitMQSubscriber(contract.SubscriberContract, DeadLettersContract, contract.ConnectedContract):
     @pytest.fixture
     async def harness(self, rabbitmq_url: str) -> AsyncIterator[RabbitMQHarness]:
-        async with TcpProxy(rabbitmq_url) as proxy:
+        async with BrokerProxy(rabbitmq_url) as proxy:
             harness = RabbitMQHarness(rabbitmq_url, proxy)
             yield harness
             await harness.remove()
@@ -224,7 +226,7 @@ class TestPubSubSubscriber(contract.SubscriberContract, DeadLettersContract, con
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()
-        async with TcpProxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
+        async with BrokerProxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
             harness = PubSubHarness(host, proxy, inbox.topic)
             yield harness
             await harness.remove()

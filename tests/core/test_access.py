@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentinel.core.access import (
@@ -127,6 +127,7 @@ def test_a_combined_table_permits_what_one_of_its_tables_permits(
     assert combine(others, things) == both
 
 
+@example(first={Role.PULSE: {READ}}, second={Role.PULSE: {READ}})
 @given(first=grants, second=grants)
 def test_an_action_with_rows_in_two_tables_is_rejected(
     first: dict[Role, set[Action]], second: dict[Role, set[Action]]

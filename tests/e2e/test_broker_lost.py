@@ -34,6 +34,7 @@ class IgnoresConfirms:
         self._publisher = publisher
         self.open = publisher.open
         self.close = publisher.close
+        self.abandon = publisher.abandon
         self.unavailable_reason = publisher.unavailable_reason
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:

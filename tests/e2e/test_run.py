@@ -15,7 +15,7 @@ import pytest
 
 from sentinel.core.pulse.listing import PageShape
 from tests.runtime.trace_collector import TraceCollector
-from tests.support.brokers.rabbitmq import Inbox, TcpProxy, eventually
+from tests.support.brokers.rabbitmq import BrokerProxy, Inbox, eventually
 from tests.support.fleet.fake_api import (
     FakeResponse,
     FleetRequest,
@@ -233,7 +233,7 @@ async def test_sigterm_in_mid_publish_confirms_what_is_in_flight_and_exits_0(
 async def test_a_second_signal_ends_it_at_once(server: FleetServer, inbox: Inbox, sentinel: StartSentinel) -> None:
     """The first signal waits for a confirmation that the proxy holds back."""
     put_due(server, 1)
-    async with TcpProxy(inbox.url) as proxy:
+    async with BrokerProxy(inbox.url) as proxy:
         server.script = lambda request: proxy.hold_responses()
         async with sentinel(poll_interval="15s", environ={"BROKER_URL": proxy.url}) as service:
             await eventually(lambda: proxy.published == 1)
@@ -336,7 +336,7 @@ async def test_an_api_and_a_broker_that_start_later_are_found(
 ) -> None:
     server.script = lambda request: ResponseFault.DROP
     put_due(server, 1)
-    async with TcpProxy(inbox.url) as proxy:
+    async with BrokerProxy(inbox.url) as proxy:
         await proxy.cut()
         async with sentinel(api={"timeout": "500ms"}, environ={"BROKER_URL": proxy.url}) as service:
             await service.until_event("fetch.failed")
@@ -344,7 +344,7 @@ async def test_an_api_and_a_broker_that_start_later_are_found(
             alive, _ = await service.liveness()
             server.script = None
             await service.until_event("event.failed")
-            await proxy.heal()
+            await proxy.accept()
             (event,) = await inbox.events(1)
             await service.until_event("cycle.done", since=len(service.lines))
             recovered, _ = await service.readiness()

@@ -391,7 +391,7 @@ async def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
 
 
 async def test_it_ends_when_its_time_is_up(tmp_path: Path) -> None:
-    async with UpProcess(tmp_path, "--for", "100ms") as up:
+    async with UpProcess(tmp_path, "--for", "3s") as up:
         await up.url()
 
         assert await up.exit_code() == 0

@@ -14,6 +14,7 @@ from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason, shortened
 from sentinel.core.pulse.message import DataTypes, reason_data
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetPage
+from sentinel.pulse.definition import PulseApiSettings
 from sentinel.pulse.explain import (
     ExplainedResource,
     Explanation,
@@ -22,7 +23,7 @@ from sentinel.pulse.explain import (
     UnknownResource,
     explain,
 )
-from sentinel.pulse.settings import LabelMatch, PulseApiSettings, PulseSettings
+from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.clock import START
@@ -36,7 +37,7 @@ SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=PulseApiSettin
 def explained(
     fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START, resource_id: str | None = None
 ) -> Explanation:
-    return loop.run(explain(settings, fleet=fleet, at=at, resource_id=resource_id))
+    return loop.run(explain(settings.definition, fleet=fleet, at=at, resource_id=resource_id))
 
 
 def row_of(fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START) -> ExplainedResource:
@@ -423,6 +424,6 @@ def test_walk_progress_is_reported_for_each_page() -> None:
         fleet.put(f"cls-{n}", observed_generation=1, is_ready=True, last_updated_time=START)
     progress: list[int] = []
 
-    loop.run(explain(SETTINGS, fleet=fleet, at=START, progress=progress.append))
+    loop.run(explain(SETTINGS.definition, fleet=fleet, at=START, progress=progress.append))
 
     assert progress == [2, 4, 5]

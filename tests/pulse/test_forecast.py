@@ -15,15 +15,14 @@ from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
 from sentinel.ports.fleet import FetchError
 from sentinel.ports.publisher import PublishOutcome, Receipt
+from sentinel.pulse.definition import PulseApiSettings, PulseDefinition
 from sentinel.pulse.forecast import Forecast, forecast
 from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
 from sentinel.pulse.forecast.estimate import LOG_MICROSECONDS, PUBLISH_MICROSECONDS, Costs, Estimator
 from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
-from sentinel.pulse.settings import PulseApiSettings, PulseSettings
+from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import unread_telemetry
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.log import LogLevel
-from sentinel.runtime.settings.log import LogSettings
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
@@ -51,6 +50,8 @@ class ReportingAdapters:
         for event in events:
             asyncio.get_running_loop().call_later(self._after.total_seconds(), self._report, event.subject)
         return Receipt([PublishOutcome.CONFIRMED] * len(events), ())
+
+    def abandon(self) -> None: ...
 
     def unavailable_reason(self) -> str | None:
         return None
@@ -81,29 +82,38 @@ def populated(count: int) -> PageCountingFleet:
     return fleet
 
 
-def settings_of(
+def definition_of(
     *,
     poll_interval: timedelta = 15 * SECOND,
     republish_interval: timedelta | None = None,
     max_events_per_second: float | None = None,
-    log_level: LogLevel = LogLevel.INFO,
-) -> PulseSettings:
+) -> PulseDefinition:
     return PulseSettings(
         resource_type="clusters",
         poll_interval=poll_interval,
         republish_interval=republish_interval,
         max_events_per_second=max_events_per_second,
         hyperfleet_api=PulseApiSettings(endpoint="http://fleet", page_size=PAGE_SIZE),
-        log=LogSettings(level=log_level),
-    )
+    ).definition
 
 
 def forecast_of(
-    fleet: FakeFleet, settings: PulseSettings, *, size: int | None = None, answer_after: timedelta = SECOND
+    fleet: FakeFleet,
+    definition: PulseDefinition,
+    *,
+    size: int | None = None,
+    answer_after: timedelta = SECOND,
+    logs_events: bool = True,
 ) -> Forecast:
     result, _ = loop.run(
         forecast(
-            settings, fleet=fleet, clock=SimulatedClock(), size=size, answer_after=answer_after, duration=HOUR
+            definition,
+            fleet=fleet,
+            clock=SimulatedClock(),
+            size=size,
+            answer_after=answer_after,
+            duration=HOUR,
+            logs_events=logs_events,
         )
     )
     return result
@@ -111,7 +121,7 @@ def forecast_of(
 
 @simulated
 async def run_pulse(
-    fleet: PageCountingFleet, settings: PulseSettings, *, answer_after: timedelta = SECOND
+    fleet: PageCountingFleet, definition: PulseDefinition, *, answer_after: timedelta = SECOND
 ) -> tuple[float, float]:
     """Run the real pulse for an hour; return events per minute and requests per second."""
     adapters = ReportingAdapters(fleet, after=answer_after)
@@ -121,9 +131,9 @@ async def run_pulse(
         publisher=adapters,
         clock=SimulatedClock(),
         observer=PulseRecorder(),
-        poll_interval=settings.poll_interval,
-        republish_interval=settings.republish_interval,
-        max_events_per_second=settings.max_events_per_second,
+        poll_interval=definition.poll_interval,
+        republish_interval=definition.republish_interval,
+        max_events_per_second=definition.max_events_per_second,
     )
     fleet.pages = 0
     async with asyncio.TaskGroup() as group:
@@ -134,32 +144,32 @@ async def run_pulse(
 
 
 @pytest.mark.parametrize(
-    ("settings", "answer_after"),
+    ("definition", "answer_after"),
     [
-        (settings_of(), SECOND),
-        (settings_of(poll_interval=20 * SECOND), 45 * SECOND),
-        (settings_of(republish_interval=5 * MINUTE), 2 * MINUTE),
-        (settings_of(max_events_per_second=0.2), SECOND),
+        (definition_of(), SECOND),
+        (definition_of(poll_interval=20 * SECOND), 45 * SECOND),
+        (definition_of(republish_interval=5 * MINUTE), 2 * MINUTE),
+        (definition_of(max_events_per_second=0.2), SECOND),
     ],
     ids=["fast adapters", "slow adapters", "republish interval", "rate limit"],
 )
 def test_events_and_requests_are_within_20_percent_of_a_real_run(
-    settings: PulseSettings, answer_after: timedelta
+    definition: PulseDefinition, answer_after: timedelta
 ) -> None:
     fleet = populated(40)
 
-    expected = forecast_of(fleet, settings, answer_after=answer_after).now
-    events, requests = run_pulse(fleet, settings, answer_after=answer_after)
+    expected = forecast_of(fleet, definition, answer_after=answer_after).now
+    events, requests = run_pulse(fleet, definition, answer_after=answer_after)
 
     assert expected.events_per_minute == pytest.approx(events, rel=0.2)
     assert expected.api_requests_per_second == pytest.approx(requests, rel=0.2)
 
 
 def test_a_small_fleet_forecasts_a_larger_one() -> None:
-    settings = settings_of(poll_interval=30 * SECOND)
+    definition = definition_of(poll_interval=30 * SECOND)
 
-    expected = forecast_of(populated(60), settings, size=120).at_size
-    events, requests = run_pulse(populated(120), settings)
+    expected = forecast_of(populated(60), definition, size=120).at_size
+    events, requests = run_pulse(populated(120), definition)
 
     assert expected is not None
     assert expected.resources == 120
@@ -435,7 +445,7 @@ def test_calibration_walks_once_for_the_profile_and_ten_times_for_cost() -> None
     fleet.put_encoded(b'{"id": 7}')
 
     found = loop.run(
-        calibrate(settings_of(), fleet=fleet, clock=SimulatedClock(), cpu=TickingTimer(), wall=TickingTimer())
+        calibrate(definition_of(), fleet=fleet, clock=SimulatedClock(), cpu=TickingTimer(), wall=TickingTimer())
     )
 
     assert len(found.profile) == found.costs.resources == 25
@@ -452,7 +462,7 @@ def test_resources_that_cannot_be_composed_are_not_used_to_measure() -> None:
     fleet.put_encoded(b'{"id":"broken","spec":"\xff"}')
 
     found = loop.run(
-        calibrate(settings_of(), fleet=fleet, clock=SimulatedClock(), cpu=TickingTimer(), wall=TickingTimer())
+        calibrate(definition_of(), fleet=fleet, clock=SimulatedClock(), cpu=TickingTimer(), wall=TickingTimer())
     )
 
     assert len(found.profile) == 2
@@ -460,7 +470,7 @@ def test_resources_that_cannot_be_composed_are_not_used_to_measure() -> None:
 
 def test_an_empty_fleet_cannot_be_measured() -> None:
     with pytest.raises(EmptyFleet, match="clusters"):
-        forecast_of(FakeFleet(), settings_of())
+        forecast_of(FakeFleet(), definition_of())
 
 
 def test_an_incomplete_walk_raises() -> None:
@@ -468,7 +478,7 @@ def test_an_incomplete_walk_raises() -> None:
     fleet.fail("page 2: 500", after_pages=1)
 
     with pytest.raises(FetchError, match="page 2: 500"):
-        forecast_of(fleet, settings_of())
+        forecast_of(fleet, definition_of())
 
 
 def test_the_assumed_cost_of_an_event_is_what_the_whole_budget_leaves() -> None:
@@ -491,17 +501,15 @@ def test_calibration_logs_nothing_and_counts_for_nobody(caplog: pytest.LogCaptur
 def test_logging_every_event_costs_cpu() -> None:
     fleet = populated(25)
 
-    info, warning = (
-        forecast_of(fleet, settings_of(log_level=level)) for level in (LogLevel.INFO, LogLevel.WARNING)
-    )
+    logging, silent = (forecast_of(fleet, definition_of(), logs_events=logs) for logs in (True, False))
 
-    assert info.assumed.cpu_microseconds_per_sent_event > warning.assumed.cpu_microseconds_per_sent_event
+    assert logging.assumed.cpu_microseconds_per_sent_event > silent.assumed.cpu_microseconds_per_sent_event
 
 
 def test_the_measured_fleet_is_described() -> None:
     fleet = populated(40)
 
-    result = forecast_of(fleet, settings_of())
+    result = forecast_of(fleet, definition_of())
 
     assert result.fleet.resources == result.fleet.ready + result.fleet.not_ready == 40
     assert result.at_size is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sentinel.core.events import Event
+from sentinel.core.pulse import quiet_pages
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.pulse.observation import MalformedItem, Observation
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
@@ -67,6 +68,10 @@ def make_paced(
     return PacedDecision(seen, Decision(is_due, reason, NOW, NOW, timedelta(seconds=10), warning), verdict)
 
 
+def make_page(*paced: PacedDecision, malformed: Sequence[MalformedItem] = ()) -> PageReport:
+    return PageReport(paced, malformed, NOW, quiet_pages.count(paced))
+
+
 def pending(
     identifier: str, missing: tuple[str, ...] = (), failed: tuple[tuple[str, str], ...] = ()
 ) -> PendingEvent:
@@ -105,16 +110,13 @@ def test_every_series_exists_before_the_first_cycle(harness: TelemetryHarness) -
 
 
 def test_decisions_are_counted_before_pacing_and_skips_by_readiness(harness: TelemetryHarness) -> None:
-    page = PageReport(
-        [
-            make_paced(),
-            make_paced(verdict=PacingVerdict.PACED),
-            make_paced(verdict=PacingVerdict.REPEATED),
-            make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
-            make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
-        ],
-        [MalformedItem("cls-7", "no generation", "items[3]")],
-        NOW,
+    page = make_page(
+        make_paced(),
+        make_paced(verdict=PacingVerdict.PACED),
+        make_paced(verdict=PacingVerdict.REPEATED),
+        make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
+        make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
+        malformed=[MalformedItem("cls-7", "no generation", "items[3]")],
     )
 
     harness.telemetry.decided(page)
@@ -131,11 +133,20 @@ def test_decisions_are_counted_before_pacing_and_skips_by_readiness(harness: Tel
 
 
 def test_skips_are_not_logged_at_info(harness: TelemetryHarness) -> None:
-    harness.telemetry.decided(
-        PageReport([make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED)], (), NOW)
-    )
+    harness.telemetry.decided(make_page(make_paced(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED)))
 
     assert harness.lines == []
+    assert not harness.telemetry.needs_every_decision
+
+
+def test_an_unchanged_page_counts_like_its_decisions(harness: TelemetryHarness) -> None:
+    skipped = make_page(make_paced(verdict=PacingVerdict.SKIP, reason=Reason.PAUSED, is_ready=False))
+
+    harness.telemetry.decided(skipped)
+    harness.telemetry.decided(msgspec.structs.replace(skipped, paced_decisions=()))
+
+    assert harness.value("decisions_total", decision="skip", reason="paused") == 2
+    assert harness.value("resources_skipped_total", ready_state="not_ready") == 2
 
 
 @pytest.mark.parametrize("harness", ["debug"], indirect=True)
@@ -145,8 +156,9 @@ def test_skips_are_logged_at_debug_with_reason_and_next_event_time(harness: Tele
         make_paced(verdict=PacingVerdict.PACED),
     ]
 
-    harness.telemetry.decided(PageReport(page, (), NOW))
+    harness.telemetry.decided(make_page(*page))
 
+    assert harness.telemetry.needs_every_decision
     (skipped,), (paced,) = harness.named("resource.skipped"), harness.named("resource.paced")
     assert skipped["reason"] == "max age not expired"
     assert skipped["next_event_time"] == "2025-10-21T12:00:00Z"
@@ -243,7 +255,7 @@ def test_an_observed_generation_ahead_is_logged_once_per_cycle(harness: Telemetr
         for n in (1, 2)
     ]
 
-    harness.telemetry.decided(PageReport(page, (), NOW))
+    harness.telemetry.decided(make_page(*page))
     harness.telemetry.finished(report())
     harness.telemetry.finished(report())
 
@@ -266,7 +278,7 @@ def test_many_malformed_items_are_all_counted_and_some_logged(harness: Telemetry
 
 def poll(harness: TelemetryHarness, *items: MalformedItem, is_complete: bool = True) -> None:
     """Report a cycle with these malformed items."""
-    harness.telemetry.decided(PageReport((), items, NOW))
+    harness.telemetry.decided(make_page(malformed=items))
     harness.telemetry.finished(report(is_complete=is_complete))
 
 

@@ -30,6 +30,7 @@ from sentinel.runtime.log import (
 )
 from sentinel.runtime.log_format import JsonFormatter
 from sentinel.runtime.secrets import Redactor
+from tests.support.examples import examples
 
 SECRET = "pl4nted/s3cret+with ümläut@&\"quotes'"
 
@@ -150,7 +151,7 @@ class Unprintable:
         raise RuntimeError("no")
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.dictionaries(
         st.text(min_size=1).filter(lambda name: name not in ("self", "event")),

@@ -167,10 +167,13 @@ class Network:
 class ServiceFleetReader:
     """A `FleetReader` over several kinds."""
 
-    def __init__(self, network: Network, plurals: Sequence[str], *, page_size: int) -> None:
+    def __init__(
+        self, network: Network, plurals: Sequence[str], *, page_size: int, has_stream: bool = False
+    ) -> None:
         self._network = network
         self._plurals = plurals
         self._page_size = page_size
+        self._has_stream = has_stream
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
         for plural in self._plurals:
@@ -178,7 +181,8 @@ class ServiceFleetReader:
             while True:
                 query = ListQuery(plural=plural, limit=self._page_size, after=after, wants_total=False)
                 documents, after = await self._fetch(query)
-                yield FleetPage([read_resource(msgspec.Raw(document)) for document in documents])
+                resources = [read_resource(msgspec.Raw(document)) for document in documents]
+                yield FleetPage(resources, version=hash(tuple(documents)), has_stream=self._has_stream)
                 if after is None:
                     break
 

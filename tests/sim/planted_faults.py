@@ -1,14 +1,14 @@
 """Planted faults: each breaks one promise, to show that the simulation finds it.
 
-None of them changes our code. Each is a setting, a wrapped port, or a store that alters what it stores, and looks
-from outside like a bug in the component behind it.
+None of them changes our code. Each is a setting, a wrapped port, a pacer that forgets, or a store that alters what
+it stores, and looks from outside like a bug in the component behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -24,6 +24,10 @@ from sentinel.core.fleet.documents import (
     DiscardReason,
     ResourceStatus,
 )
+from sentinel.core.pulse.decision import Decision, Policy, Reason, decide
+from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
+from sentinel.core.pulse.streamed import StreamedEvents
 from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.ports.subscription import Delivery, Subscriber
@@ -37,6 +41,50 @@ Alteration: TypeAlias = Callable[[StoredResource], StoredResource | None]
 
 WITHOUT_PACING = PlantedFault(republish_interval=timedelta(0))
 WITHOUT_REPUBLISHING = PlantedFault(republish_interval=timedelta(hours=1))
+
+
+class _ForgetsStreamed(Pacer):
+    """Does not remember what was published because of the stream."""
+
+    def record_streamed(self, resource: Observation, decision: Decision, now: datetime) -> None: ...
+
+
+class _ForgetsWhenPolled(StreamedEvents):
+    def polled(self, key: int, resource: Observation) -> int | None:
+        super().polled(key, resource)
+        return None
+
+
+class _RepeatsStreamed(Pacer):
+    """Publishes in a poll what the stream has published."""
+
+    def follow_stream(self, *, follows_progress: bool) -> None:
+        self._streamed = _ForgetsWhenPolled()
+        self._streamed.restart(follows_progress=follows_progress)
+
+
+class _NeverEndsStreamed(Pacer):
+    """Believes forever that a change is being published which was not."""
+
+    def end_streamed(self, resource: Observation) -> None: ...
+
+
+class _BelievesTheStream(Pacer):
+    """Publishes whatever the stream brings, also what polls have seen."""
+
+    def decide_streamed(self, resource: Observation, policy: Policy, now: datetime) -> PacedDecision | None:
+        paced = super().decide_streamed(resource, policy, now)
+        if paced is not None:
+            return paced
+        decision = decide(resource, policy, now)
+        has_changed = decision.reason is Reason.GENERATION_CHANGED
+        return PacedDecision(resource, decision, PacingVerdict.PUBLISH) if has_changed else None
+
+
+FORGOTTEN_STREAMED = PlantedFault(make_pacer=lambda interval: _ForgetsStreamed(republish_interval=interval))
+REPEATED_STREAMED = PlantedFault(make_pacer=lambda interval: _RepeatsStreamed(republish_interval=interval))
+ENDLESS_STREAMED = PlantedFault(make_pacer=lambda interval: _NeverEndsStreamed(republish_interval=interval))
+BELIEVED_STREAM = PlantedFault(make_pacer=lambda interval: _BelievesTheStream(republish_interval=interval))
 
 
 class _WrappedSubscriber:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -23,6 +23,7 @@ from tests.sim.message_checker import MessageLog
 from tests.sim.network import Network, ServiceFleetReader, cancel_all
 from tests.sim.process import SimulatedProcess
 from tests.sim.pulse_checker import PulseChecker
+from tests.sim.streams import SimulatedStream
 from tests.sim.trace import Trace
 
 
@@ -54,6 +55,8 @@ class BrokerLink:
             self._is_publishing = False
         bad = [outcome for outcome in outcomes if outcome is not PublishOutcome.CONFIRMED]
         return Receipt(outcomes, [0.0] * (len(outcomes) - len(bad)), f"simulated: {bad[0]}" if bad else "")
+
+    def abandon(self) -> None: ...
 
     def unavailable_reason(self) -> str | None:
         return None
@@ -108,10 +111,14 @@ class SimulatedPulse(SimulatedProcess):
         plurals: Sequence[str],
         skew: timedelta,
         random: Random,
+        make_pacer: Callable[[timedelta | None], Pacer],
+        stream: SimulatedStream | None,
     ) -> None:
         super().__init__(name, trace, network=network, skew=skew)
         self.link = link
-        self._fleet = ServiceFleetReader(network, plurals, page_size=3)
+        self._stream = stream
+        self._make_pacer = make_pacer
+        self._fleet = ServiceFleetReader(network, plurals, page_size=3, has_stream=stream is not None)
         self._policy = policy
         self._republish_interval = republish_interval
         self._make_pulse = partial(
@@ -124,18 +131,27 @@ class SimulatedPulse(SimulatedProcess):
             jitter=random.random,
         )
 
-    def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
+    async def _run(self, stopping: Stopping) -> None:
+        checker = PulseChecker(self, self._policy)
+        if self._stream is not None:
+            self._stream.on_items = checker.streaming
         pulse = self._make_pulse(
-            pacer=Pacer(republish_interval=self._republish_interval),
+            pacer=self._make_pacer(self._republish_interval),
             composer=Composer({"resource_id": ".id", "resource_type": ".kind"}),
             fleet=self._fleet,
+            stream=self._stream,
             publisher=self.link,
             publish_deadline=timedelta(seconds=2),
             clock=self.clock,
-            observer=PulseChecker(self, self._policy),
+            observer=checker,
             tracer=NO_TRACING,
         )
-        return pulse.run(stopping)
+        if self._stream is None:
+            await pulse.run(stopping)
+        else:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(pulse.run(stopping))
+                group.create_task(pulse.follow(stopping))
 
     async def _disconnect(self) -> None:
         """Do nothing: the link to the broker outlives the process."""

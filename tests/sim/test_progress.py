@@ -72,6 +72,8 @@ class AdapterChain:
             task.add_done_callback(self._evaluations.discard)
         return Receipt([PublishOutcome.CONFIRMED] * len(events), ())
 
+    def abandon(self) -> None: ...
+
     def unavailable_reason(self) -> str | None:
         return None
 

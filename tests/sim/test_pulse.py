@@ -48,6 +48,8 @@ class ScriptedPublisher:
         bad = [outcome for outcome in outcomes if outcome is not PublishOutcome.CONFIRMED]
         return Receipt(outcomes, [0.001] * len(outcomes), f"the broker says {bad[0]}" if bad else "")
 
+    def abandon(self) -> None: ...
+
     def unavailable_reason(self) -> str | None:
         return None
 

@@ -16,8 +16,10 @@ from sentinel.api.maintenance import Maintenance
 from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.decision import Policy
+from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.adapter_api import AdapterApi
+from sentinel.ports.fleet_store import StoredResource
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing.database import MemoryDatabase
@@ -32,6 +34,7 @@ from tests.sim.message_checker import MessageLog
 from tests.sim.network import Network, SimulatedApi
 from tests.sim.process import SimulatedProcess, SkewedClock
 from tests.sim.pulse_process import BrokerLink, SimulatedPulse
+from tests.sim.streams import SimulatedStream
 from tests.sim.trace import Trace
 from tests.sim.users import Users
 
@@ -42,6 +45,7 @@ class PlantedFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault in our own code that the simulation must find; by default none."""
 
     republish_interval: timedelta | None = None
+    make_pacer: Callable[[timedelta | None], Pacer] = lambda interval: Pacer(republish_interval=interval)
     wrap_subscriber: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber
     wrap_reporting: Callable[[AdapterApi], AdapterApi] = lambda reporting: reporting
     make_store: Callable[[MemoryDatabase, CommitListener], MemoryFleetStore] = lambda database, on_commit: (
@@ -64,7 +68,8 @@ class World:
         self._required = {kind.plural: kind.required_adapters for kind in (CLUSTERS, NODEPOOLS)}
         self.fleet_checker = FleetChecker(trace, self._required)
         self.database = MemoryDatabase(faults=faults.database_fault)
-        self.store = planted.make_store(self.database, self.fleet_checker.committed)
+        self._streams: list[SimulatedStream] = []
+        self.store = planted.make_store(self.database, self._committed)
         self._bytes = randomness(seed, "ids").randbytes
         self.api = SimulatedApi(trace, randomness(seed, "api"), self._serve)
         self.messages = MessageLog()
@@ -146,13 +151,21 @@ class World:
         )
         return service, maintenance
 
+    def _committed(self, before: StoredResource | None, after: StoredResource | None) -> None:
+        self.fleet_checker.committed(before, after)
+        for stream in self._streams:
+            stream.committed(before, after)
+
     def _pulse(self, name: str, planted: PlantedFault) -> SimulatedPulse:
         random = randomness(self.trace.seed, name)
         not_ready = timedelta(seconds=self.random.choice((5, 10)))
+        network = Network(name, self.trace, self.api, self.faults)
         return SimulatedPulse(
             name,
             self.trace,
-            network=Network(name, self.trace, self.api, self.faults),
+            network=network,
+            make_pacer=planted.make_pacer,
+            stream=self._stream(name, network),
             link=BrokerLink(self.trace, self.broker, self.messages, self.faults),
             policy=Policy(
                 not_ready,
@@ -166,6 +179,22 @@ class World:
             skew=self.skew(),
             random=random,
         )
+
+    def _stream(self, name: str, network: Network) -> SimulatedStream | None:
+        """Half of the pulses follow a stream."""
+        random = randomness(self.trace.seed, f"{name}/stream")
+        if random.random() < 0.5:
+            return None
+        stream = SimulatedStream(
+            f"{name}/stream",
+            self.trace,
+            network=network,
+            faults=self.faults,
+            plurals=(CLUSTERS.plural, NODEPOOLS.plural),
+            random=random,
+        )
+        self._streams.append(stream)
+        return stream
 
     def _adapter(self, name: str, backend: AdapterBackend, planted: PlantedFault) -> SimulatedAdapter:
         return SimulatedAdapter(

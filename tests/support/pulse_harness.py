@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import Required, TypedDict, Unpack
 
@@ -13,8 +13,9 @@ from sentinel.core.pulse.message import Composer, MessageData
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetPage, FleetReader
+from sentinel.ports.fleet_stream import FleetStream
 from sentinel.ports.publisher import Publisher, PublishOutcome
-from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch, PulseObserver, StreamReport
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.tracing import NO_TRACING, Tracer
 from sentinel.testing.fleet import FakeFleet
@@ -26,10 +27,13 @@ MINUTE = timedelta(minutes=1)
 class PulseRecorder:
     """A `PulseObserver` that records all reports."""
 
+    needs_every_decision = False
+
     def __init__(self) -> None:
         self.pages: list[PageReport] = []
         self.batches: list[PublishedBatch] = []
         self.cycles: list[CycleReport] = []
+        self.streamed_reports: list[StreamReport] = []
         self.crashes: list[BaseException] = []
 
     def decided(self, page: PageReport) -> None:
@@ -40,6 +44,9 @@ class PulseRecorder:
 
     def finished(self, report: CycleReport) -> None:
         self.cycles.append(report)
+
+    def streamed(self, report: StreamReport) -> None:
+        self.streamed_reports.append(report)
 
     def crashed(self, error: BaseException) -> None:
         self.crashes.append(error)
@@ -72,8 +79,10 @@ class PulseOptions(TypedDict, total=False):
     fleet: Required[FleetReader]
     publisher: Required[Publisher]
     clock: Required[Clock]
-    observer: Required[PulseRecorder]
+    observer: Required[PulseObserver]
+    stream: FleetStream | None
     max_events_per_second: float | None
+    may_publish: Callable[[], bool]
 
 
 def make_pulse(
@@ -85,6 +94,7 @@ def make_pulse(
     follows_progress: bool = False,
     message_data: MessageData | None = None,
     publish_deadline: timedelta = 5 * SECOND,
+    pacer: Pacer | None = None,
     tracer: Tracer = NO_TRACING,
     **options: Unpack[PulseOptions],
 ) -> Pulse:
@@ -93,7 +103,7 @@ def make_pulse(
         resource_type="clusters",
         poll_interval=poll_interval,
         policy=Policy(max_age_not_ready, max_age_ready, follows_progress=follows_progress),
-        pacer=Pacer(republish_interval=republish_interval),
+        pacer=Pacer(republish_interval=republish_interval) if pacer is None else pacer,
         composer=Composer(message_data or {"resource_id": ".id", "resource_type": ".kind"}),
         publish_deadline=publish_deadline,
         tracer=tracer,

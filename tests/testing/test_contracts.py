@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.audit import AuditContract
+from tests.contract.change_log import ChangeLogContract
 from tests.contract.fleet_store import FleetStoreContract
 from tests.contract.idempotency import IdempotencyContract
+from tests.contract.identity_store import IdentityStoreContract
 from tests.support.fleet.store_records import MemoryStores
 
 
@@ -23,3 +25,9 @@ class TestMemoryAuditLog(InMemory, AuditContract): ...
 
 
 class TestMemoryIdempotencyStore(InMemory, IdempotencyContract): ...
+
+
+class TestMemoryIdentityStore(InMemory, IdentityStoreContract): ...
+
+
+class TestMemoryChangeLog(InMemory, ChangeLogContract): ...

@@ -70,6 +70,7 @@ async def call(
     query: str = "",
     headers: Mapping[str, str] | None = None,
     body: bytes | Iterable[bytes] = b"",
+    address: str = "127.0.0.1",
 ) -> ReceivedResponse:
     """Send one request as an ASGI server would."""
     chunks = [body] if isinstance(body, bytes) else list(body)
@@ -85,7 +86,7 @@ async def call(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await app(scope(method, path, query=query, headers=headers), receive, send)
+    await app(scope(method, path, query=query, headers=headers, address=address), receive, send)
     if not sent:
         return ReceivedResponse(0, {}, b"")
     return ReceivedResponse(
@@ -96,9 +97,14 @@ async def call(
 
 
 def scope(
-    method: str, path: str, *, query: str = "", headers: Mapping[str, str] | None = None
+    method: str,
+    path: str,
+    *,
+    query: str = "",
+    headers: Mapping[str, str] | None = None,
+    address: str = "127.0.0.1",
 ) -> dict[str, object]:
-    """Return the scope of a request from this machine."""
+    """Return the scope of a request, by default from this machine."""
     given = {"host": "localhost", **(headers or {})}
     return {
         "type": "http",
@@ -111,7 +117,7 @@ def scope(
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
-        "client": ("127.0.0.1", 4242),
+        "client": (address, 4242),
         "server": ("127.0.0.1", 8000),
     }
 

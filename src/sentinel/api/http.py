@@ -16,6 +16,8 @@ from sentinel.api import request_bodies
 from sentinel.api.change import WrittenResource
 from sentinel.api.kinds import Kinds
 from sentinel.api.request_bodies import ForceDeletion, NewResource, ResourcePatch
+from sentinel.api.resource_events import StreamQuery
+from sentinel.api.resource_streams import ResourceStreams
 from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
@@ -31,8 +33,8 @@ from sentinel.core.fleet import reports, versions
 from sentinel.core.fleet.documents import KindRules, Report
 from sentinel.core.projection import Projection
 from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult, OrderBy, StoredResource
-from sentinel.web import etag, idempotency, lists, problem
-from sentinel.web.routing import Request, Response
+from sentinel.web import etag, idempotency, lists, problem, server_sent_events
+from sentinel.web.routing import Request, Response, Stream
 
 _MAX_COPIED_BYTES = 256 * 1024
 MAX_PAGE_BYTES = 8 * 1024 * 1024
@@ -53,12 +55,16 @@ _encode = msgspec.json.Encoder().encode
 class KindHandlers:
     """The operations on resources of one kind."""
 
-    def __init__(self, *, kind: KindRules, service: FleetService) -> None:
+    def __init__(self, *, kind: KindRules, service: FleetService, streams: ResourceStreams) -> None:
         self.kind = kind
         self._service = service
+        self._streams = streams
 
-    async def list(self, request: Request) -> Response:
+    async def list(self, request: Request) -> Response | Stream:
+        """Return a page, or the stream of all of them."""
         parameters = request.query(ListParameters)
+        if parameters.watch:
+            return await self._watch(request, parameters)
         parent = request.path.get("parent_id")
         selected = lists.parse_selector(parameters.labels).requirements
         search = lists.parse_search(parameters.search)
@@ -98,6 +104,24 @@ class KindHandlers:
         tail = b'],"next":' + _encode(following) + b"}"
         documents = found.documents if wanted is None else (_project(wanted, found),)
         return Response(200, _joined(head, documents, tail))
+
+    async def _watch(self, request: Request, parameters: ListParameters) -> Stream:
+        for name in ("page", "after", "order", "search"):
+            if getattr(parameters, name):
+                raise problem.bad_field(name, "expected no such parameter with watch")
+        query = StreamQuery(
+            plural=self.kind.plural,
+            parent=request.path.get("parent_id"),
+            selector=lists.parse_selector(parameters.labels),
+            projection=lists.parse_fields(parameters.fields),
+        )
+        if query.parent is not None:
+            await self._service.get(ResourcePath(self.kind.parent, query.parent))
+        return await self._streams.open(
+            query,
+            last_event_id=server_sent_events.last_event_id(request),
+            credential=request.credential,
+        )
 
     async def create(self, request: Request) -> Response:
         parent = request.path.get("parent_id")

@@ -13,6 +13,7 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetRetentionSettings
 from sentinel.core.fleet.documents import KindRules
+from sentinel.ports.change_log import ChangeLog
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore
@@ -83,9 +84,12 @@ class Maintenance:
         return True
 
 
-def retention_rules(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[RetentionRule]:
+def retention_rules(
+    store: FleetStore, changes: ChangeLog, retention: FleetRetentionSettings
+) -> Sequence[RetentionRule]:
     """Return how long rows of the fleet store are kept."""
     return (
+        RetentionRule("changes", retention.changes, changes.expire),
         RetentionRule("discarded reports", retention.discarded, store.expire_discarded),
         RetentionRule("generations", retention.history, store.expire_history),
     )

@@ -11,6 +11,7 @@ from sentinel.api import access
 from sentinel.api.http import AllKindsHandlers, KindHandlers
 from sentinel.api.kinds import Kinds
 from sentinel.api.request_bodies import ForceDeletion, NewResource, ResourcePatch
+from sentinel.api.resource_streams import ResourceStreams
 from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
@@ -26,7 +27,7 @@ from sentinel.api.schemas import (
 from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.fleet.lifecycle import API_ROOT
-from sentinel.web import idempotency
+from sentinel.web import idempotency, server_sent_events
 from sentinel.web.body import JSON, MERGE_PATCH, Body
 from sentinel.web.routing import Method, Parameter, ResponseSpec, Route
 
@@ -49,6 +50,17 @@ _RESOURCE = (
     ),
     ResponseSpec(status=304, description="The client's version is current.", headers=_ETAG),
 )
+_LIST = (
+    ResponseSpec(
+        status=200,
+        description="A page. With `watch`, a stream: every present resource as `resource.changed`, then "
+        "`resource.synced`, then changes as `resource.changed` (the resource) and `resource.removed` (its `id`). "
+        "With `Last-Event-ID`, only what follows that event.",
+        type=ResourceList,
+        is_partial=True,
+        stream_type=server_sent_events.CONTENT_TYPE,
+    ),
+)
 _WAITING = ResponseSpec(
     status=200,
     description="The adapters that it waits for, sorted by name; none if it is ready.",
@@ -59,9 +71,13 @@ _get = partial(Route, method=Method.GET, action=access.READ)
 _post = partial(Route, method=Method.POST, action=access.WRITE)
 
 
-def routes(kinds: Kinds, service: FleetService) -> list[Route]:
+def routes(kinds: Kinds, service: FleetService, streams: ResourceStreams) -> list[Route]:
     """Return all routes of the fleet API."""
-    of_kinds = [route for kind in kinds for route in _kind_routes(KindHandlers(kind=kind, service=service))]
+    of_kinds = [
+        route
+        for kind in kinds
+        for route in _kind_routes(KindHandlers(kind=kind, service=service, streams=streams))
+    ]
     return of_kinds + _all_kinds_routes(AllKindsHandlers(kinds=kinds, service=service))
 
 
@@ -91,8 +107,9 @@ def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter
             tag=tag,
             path_parameters=parents,
             query=ListParameters,
-            responses=(ResponseSpec(status=200, description="A page.", type=ResourceList, is_partial=True),),
-            problems=(404,) if parents else (),
+            headers=(server_sent_events.LAST_EVENT_ID,),
+            responses=_LIST,
+            problems=(404, 410) if parents else (410,),
         ),
         _post(
             path=base,

@@ -51,6 +51,13 @@ class ListParameters(msgspec.Struct, frozen=True, kw_only=True):
             "`asc` or `desc`."
         ),
     ] = ""
+    watch: Annotated[
+        bool,
+        Meta(
+            description="Whether to stream the resources and their changes as server-sent events instead. Only "
+            "`labels` and `fields` apply then."
+        ),
+    ] = False
 
 
 class ResourceParameters(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,10 @@ from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
 class FleetRetentionSettings(RetentionSettings, frozen=True, kw_only=True):
     """How long old rows are kept."""
 
+    changes: timedelta = timedelta(hours=1)
+    """How long changes of resources are kept for streams to go on with. A client that was away for longer has to
+    list again."""
+
     discarded: timedelta = timedelta(days=1)
     """How long discarded reports are kept. At most the 50 newest of each resource are kept."""
 

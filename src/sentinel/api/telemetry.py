@@ -1,4 +1,4 @@
-"""Metrics of the fleet: reports and resources. `web.metrics` has those of requests."""
+"""Metrics of the fleet: reports, resources and streams. `web.metrics` has those of requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from sentinel.api.kinds import Kinds
+from sentinel.api.resource_events import EventType
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
@@ -52,11 +53,38 @@ class FleetTelemetry:
             registry=registry,
         )
 
+        self._streams = Gauge(f"{PREFIX}_streams", "Open streams of resources.", ["kind"], registry=registry)
+        self._streams_cut_off = Counter(
+            f"{PREFIX}_streams_cut_off_total",
+            "Streams that were cut off because the client had read nothing for too long.",
+            ["kind"],
+            registry=registry,
+        )
+        for kind in kinds:
+            self._streams.labels(kind.kind)
+            self._streams_cut_off.labels(kind.kind)
+        events = Counter(
+            f"{PREFIX}_stream_events_total", "Events that were sent to streams.", ["type"], registry=registry
+        )
+        self._events = {event_type: events.labels(event_type.value) for event_type in EventType}
+
     def report_stored(self) -> None:
         self._reports.inc()
 
     def report_discarded(self, reason: DiscardReason) -> None:
         self._discarded.labels(reason.value).inc()
+
+    def stream_opened(self, plural: str) -> None:
+        self._streams.labels(self._kinds.of(plural).kind).inc()
+
+    def stream_closed(self, plural: str) -> None:
+        self._streams.labels(self._kinds.of(plural).kind).dec()
+
+    def stream_cut_off(self, plural: str) -> None:
+        self._streams_cut_off.labels(self._kinds.of(plural).kind).inc()
+
+    def event_sent(self, event_type: EventType) -> None:
+        self._events[event_type].inc()
 
     async def refresh_if_stale(self) -> None:
         """Refresh the gauges at most once per `REFRESH_INTERVAL`. They keep their values if the store fails."""

@@ -1,12 +1,7 @@
-"""The command `sentinel`.
-
-Commands are imported when they are called. So `sentinel run` does not load what draws the live view, and a missing
-extra only affects the command that needs it.
-"""
+"""The command `sentinel`."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import sys
 from collections.abc import Sequence
@@ -14,6 +9,7 @@ from typing import NoReturn
 
 import click
 
+from sentinel.cli.lazy_group import LazyGroup
 from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.version import __version__
 
@@ -32,6 +28,14 @@ _COMMANDS = {
     ),
     "create": ("sentinel.cli.client.write:create", "Create a resource."),
     "delete": ("sentinel.cli.client.write:delete", "Delete a resource and its children."),
+    "drift": (
+        "sentinel.cli.drift.command:drift",
+        "Watch the objects of a cluster and trigger its operator on drift.",
+    ),
+    "drift-operator": (
+        "sentinel.cli.drift_operator.command:drift_operator",
+        "Keep the objects of OpenBaoClusters as wanted, and correct drift.",
+    ),
     "explain": (
         "sentinel.cli.pulse.explain:explain",
         "Explain why each resource would get an event now or not.",
@@ -41,9 +45,18 @@ _COMMANDS = {
         "Predict the events of a configuration, and their cost.",
     ),
     "get": ("sentinel.cli.client.get:get", "List resources: their status, and what each waits for."),
+    "hub": ("sentinel.cli.hub.command:hub", "Manage the configuration of proxies."),
     "migrate": ("sentinel.cli.database.migrate:migrate", "Migrate a database, or check whether it is up to date."),
+    "operator": (
+        "sentinel.cli.operator.command:operator",
+        "Run a pulse for each SentinelConfig in Kubernetes.",
+    ),
     "patch": ("sentinel.cli.client.write:patch", "Change the spec and labels of a resource."),
     "pause": ("sentinel.cli.client.write:pause", "Stop events for a resource until it is resumed."),
+    "proxy": (
+        "sentinel.cli.proxy.command:proxy",
+        "Run the small proxy, for trying out agents and rollouts.",
+    ),
     "pulse": ("sentinel.cli.client.pulse:pulse", "Request an event for a resource now."),
     "restore": ("sentinel.cli.database.backup:restore", "Restore a database from a backup."),
     "resume": ("sentinel.cli.client.write:resume", "Resume events for a paused resource."),
@@ -53,31 +66,14 @@ _COMMANDS = {
     ),
     "token": ("sentinel.cli.identity.token:token", "Create, list and revoke tokens that a server accepts."),
     "up": ("sentinel.cli.up.command:up", "Run the whole loop on this machine, with a live view."),
+    "user": ("sentinel.cli.identity.user:user", "Add, list, change and remove users who sign in."),
     "version": ("sentinel.cli.version:version", "Print the version."),
     "watch": ("sentinel.cli.client.watch:watch", "Print resources as they change."),
     "why": ("sentinel.cli.client.why:why", "Explain what a resource waits for, since when, and what is next."),
 }
 
 
-class _Commands(click.Group):
-    """A group that imports a command when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sentinel")
 def cli() -> None:
     """Keep a fleet in the state its owners declare."""

@@ -117,15 +117,19 @@ def service_options(*, listen: str, database: str) -> Callable[[F], F]:
 
 
 def credential_options(command: F) -> F:
-    """`--tokens-file`, `--jwt-key-file` and `--insecure`, as parameters of these names."""
+    """`--tokens-file`, `--jwt-key-file`, `--jwks-url`, `--jwt-issuer`, `--jwt-audience` and `--insecure`, as
+    parameters of these names."""
     tokens = click.option(
         "--tokens-file", metavar="FILE", help="Tokens that are accepted; see `sentinel token new`."
     )
     key = click.option("--jwt-key-file", metavar="FILE", help="Key that verifies JSON web tokens.")
+    keys = click.option("--jwks-url", metavar="URL", help="Where keys that verify JSON web tokens are published.")
+    issuer = click.option("--jwt-issuer", metavar="TEXT", help="The issuer that JSON web tokens must name.")
+    audience = click.option("--jwt-audience", metavar="TEXT", help="The audience that JSON web tokens must name.")
     insecure = click.option(
         "--insecure", is_flag=True, help="Allow all requests without a token. Loopback addresses only."
     )
-    return tokens(key(insecure(command)))
+    return tokens(key(keys(issuer(audience(insecure(command))))))
 
 
 def overrides(**flags: str | bool | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from sentinel.core import events
 from sentinel.drivers import event_messages
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery, Notifier
+from sentinel.drivers.reconnect import end_now
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import PublishOutcome, Receipt
 from sentinel.ports.subscription import DeadLetter, Message
@@ -122,6 +123,8 @@ class MemoryPublisher:
         self._broker = broker
         self._mode = mode
         self._is_open = False
+        self._attempt: asyncio.Timeout | None = None
+        """Ends the current or last `publish`."""
 
     async def open(self) -> None:
         self._is_open = True
@@ -134,7 +137,7 @@ class MemoryPublisher:
         seconds: list[float] = []
         error = ""
         try:
-            async with asyncio.timeout(deadline.total_seconds()):
+            async with asyncio.timeout(deadline.total_seconds()) as self._attempt:
                 for event in events:
                     start = loop.time()
                     if await self._broker.publish(_message(event, self._mode)):
@@ -148,6 +151,9 @@ class MemoryPublisher:
             error = error or f"no room within {deadline.total_seconds():g}s in subscription {full}"
             outcomes.extend([PublishOutcome.REFUSED] * (len(events) - len(outcomes)))
         return Receipt(outcomes, seconds, error)
+
+    def abandon(self) -> None:
+        end_now(self._attempt)
 
     def unavailable_reason(self) -> str | None:
         return None if self._is_open else _NOT_OPEN

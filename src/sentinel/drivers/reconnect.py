@@ -32,6 +32,13 @@ def connection_loss_as_error() -> Iterator[None]:
         raise
 
 
+def end_now(timeout: asyncio.Timeout | None) -> None:
+    """Let a timeout expire now."""
+    if timeout is not None:
+        with suppress(RuntimeError):  # it has ended already
+            timeout.reschedule(asyncio.get_running_loop().time())
+
+
 class ConnectionSupervisor:
     """Runs the task that connects and reconnects, and keeps the current connectivity."""
 

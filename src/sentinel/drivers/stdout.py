@@ -23,6 +23,7 @@ from typing import Protocol
 import msgspec
 
 from sentinel.core import events
+from sentinel.drivers.reconnect import end_now
 from sentinel.ports.publisher import PublishOutcome, Receipt
 
 _NOT_OPEN = "the publisher is not open"
@@ -51,6 +52,8 @@ class StdoutPublisher:
         self._unavailable_reason: str | None = None
         self._pending_write: asyncio.Future[_WriteResult] | None = None
         self._has_partial_line = False
+        self._attempt: asyncio.Timeout | None = None
+        """Ends the current or last `publish`."""
 
     async def open(self) -> None:
         if self._stream is None:
@@ -65,7 +68,7 @@ class StdoutPublisher:
             return Receipt([], [])
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(deadline.total_seconds()):
+            async with asyncio.timeout(deadline.total_seconds()) as self._attempt:
                 if self._pending_write is not None:
                     # An earlier batch exceeded its deadline; a second thread would write into its lines.
                     await asyncio.wait([self._pending_write])
@@ -82,6 +85,10 @@ class StdoutPublisher:
         if result.error:
             return _unconfirmed(len(events), result.error)
         return Receipt([PublishOutcome.CONFIRMED] * len(events), [loop.time() - start] * len(events))
+
+    def abandon(self) -> None:
+        """Do not wait any longer. A write that has begun cannot be taken back."""
+        end_now(self._attempt)
 
     def unavailable_reason(self) -> str | None:
         return self._unavailable_reason if self._is_open else _NOT_OPEN

@@ -8,10 +8,11 @@ from sentinel.core.access import Identity
 
 
 class Identities(Protocol):
-    """A source of identities: a tokens file, a key that signs tokens, a database.
+    """A source of identities: a tokens file, a key that signs tokens, published keys, a database.
 
     It is called once per request, so a source that needs no I/O must not yield to the event loop. A change at the
-    source (a token added or revoked, a new key) takes effect within about a second.
+    source (a token added or revoked, a new key) takes effect within about a second; of keys that an issuer
+    publishes, within minutes.
     """
 
     async def identify(self, token: str) -> Identity | None:

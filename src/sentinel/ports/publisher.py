@@ -70,6 +70,13 @@ class Publisher(Protocol):
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt: ...
 
+    def abandon(self) -> None:
+        """Send nothing more of what was handed over, because another process may publish it.
+
+        A `publish` in progress returns at once, with the outcomes that it has; the other events are unconfirmed.
+        The publisher stays open.
+        """
+
     def unavailable_reason(self) -> str | None:
         """Why events cannot be sent now, or None. For readiness; does no I/O."""
 

@@ -23,9 +23,9 @@ from sentinel.core.pulse.observation import MalformedItem, Observation
 from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.ports.publisher import PublishOutcome, Receipt
-from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
+from sentinel.pulse.definition import PulseDefinition
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch, StreamReport
 from sentinel.pulse.service import Pulse
-from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import durations
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
@@ -97,27 +97,27 @@ class UnknownResource(LookupError):
 
 
 async def explain(
-    settings: PulseSettings,
+    definition: PulseDefinition,
     *,
     fleet: FleetReader,
     at: datetime,
     resource_id: str | None = None,
     progress: Callable[[int], None] = lambda fetched: None,
 ) -> Explanation:
-    """Explain every resource that these settings watch, or only the one with `resource_id`.
+    """Explain every resource that this pulse watches, or only the one with `resource_id`.
 
     With `resource_id`, the walk ends at that resource and the summary covers it alone. Raises `FetchError` if the
     fleet cannot be read to its end, and `UnknownResource`.
     """
     stopping = Stopping()
-    composer = settings.composer
+    composer = definition.composer
     recorder = _DecisionRecorder(
         composer=composer, resource_id=resource_id, on_found=stopping.request, progress=progress
     )
     pulse = Pulse(
-        resource_type=settings.resource_type,
-        poll_interval=settings.poll_interval,
-        policy=settings.policy,
+        resource_type=definition.resource_type,
+        poll_interval=definition.poll_interval,
+        policy=definition.policy,
         pacer=Pacer(republish_interval=timedelta(0)),
         composer=composer,
         fleet=fleet,
@@ -136,12 +136,12 @@ async def explain(
         if unreadable is not None:
             raise UnknownResource(f"{unreadable}; no event is published for it")
         raise UnknownResource(
-            f"{resource_id}: no such resource among the {report.fetched:,} {settings.resource_type} that were read"
-            f" (selector: {settings.shard}; {len(recorder.malformed):,} more could not be read)"
+            f"{resource_id}: no such resource among the {report.fetched:,} {definition.resource_type} that were"
+            f" read (selector: {definition.shard}; {len(recorder.malformed):,} more could not be read)"
         )
-    summary = _summary(recorded, settings.poll_interval, malformed=len(recorder.malformed))
-    resources = [_with_kind_warning(each.resource, recorder, settings) for each in recorded]
-    return Explanation(at, settings.resource_type, settings.shard, resources, summary, recorder.malformed)
+    summary = _summary(recorded, definition.poll_interval, malformed=len(recorder.malformed))
+    resources = [_with_kind_warning(each.resource, recorder, definition) for each in recorded]
+    return Explanation(at, definition.resource_type, definition.shard, resources, summary, recorder.malformed)
 
 
 class NullPublisher:
@@ -153,6 +153,8 @@ class NullPublisher:
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         return Receipt([PublishOutcome.CONFIRMED] * len(events), ())
+
+    def abandon(self) -> None: ...
 
     def unavailable_reason(self) -> str | None:
         return None
@@ -183,6 +185,8 @@ class _DecisionRecorder:
 
     Due resources are recorded from their events, so that none is listed whose event could not be composed.
     """
+
+    needs_every_decision = True
 
     def __init__(
         self,
@@ -234,6 +238,8 @@ class _DecisionRecorder:
                 self._record(pending.paced, pending.event.data, pending.missing, pending.failed)
 
     def finished(self, report: CycleReport) -> None: ...
+
+    def streamed(self, report: StreamReport) -> None: ...
 
     def crashed(self, error: BaseException) -> None: ...
 
@@ -307,14 +313,14 @@ def _requires_no_adapter(document: msgspec.Raw) -> bool:
 
 
 def _with_kind_warning(
-    resource: ExplainedResource, recorder: _DecisionRecorder, settings: PulseSettings
+    resource: ExplainedResource, recorder: _DecisionRecorder, definition: PulseDefinition
 ) -> ExplainedResource:
     """Add the warning about the kind. Only some documents show it, because not all are requested in full."""
     if resource.is_ready or resource.kind not in recorder.kinds_without_adapters:
         return resource
     warning = (
-        f"no adapter is required for {resource.kind or settings.resource_type}: it never becomes ready, and gets"
-        f" an event every {durations.render(settings.max_age_not_ready)} (max_age_not_ready)"
+        f"no adapter is required for {resource.kind or definition.resource_type}: it never becomes ready, and gets"
+        f" an event every {durations.render(definition.policy.max_age_not_ready)} (max_age_not_ready)"
     )
     return msgspec.structs.replace(resource, warnings=(*resource.warnings, warning))
 

@@ -14,6 +14,8 @@ import msgspec
 from sentinel.core.events import Event
 from sentinel.core.pulse.observation import FetchedResource, MalformedItem
 from sentinel.core.pulse.pacing import PacedDecision
+from sentinel.core.pulse.quiet_pages import DecisionCounts
+from sentinel.ports.fleet_stream import Connected, Disconnected
 from sentinel.ports.publisher import PublishOutcome
 from sentinel.runtime.log import Log
 
@@ -22,11 +24,13 @@ class PageReport(msgspec.Struct, frozen=True):
     """The decisions on one page."""
 
     paced_decisions: Sequence[PacedDecision]
+    """Empty if they are the same as at the last poll, unless the observer `needs_every_decision`."""
     malformed: Sequence[MalformedItem]
     at: datetime
+    counts: DecisionCounts
     resources: Sequence[FetchedResource] = ()
-    """The resources, aligned with `paced_decisions`, for observers that read whole documents. Do not keep them:
-    each holds its page in memory."""
+    """The resources, aligned with `paced_decisions` if those are given, for observers that read whole documents.
+    Do not keep them: each holds its page in memory."""
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
@@ -70,10 +74,36 @@ class CycleReport(msgspec.Struct, frozen=True):
     retry_after: timedelta = timedelta(0)
     """How long the API wants no requests, from the end of the cycle."""
     broker_error: str = ""
+    """Why an event was not confirmed."""
+    broker_unavailable: str = ""
+    """Why no event can be sent at the end of the cycle, even if none was due."""
+    withheld: int = 0
+    """Due, but left to the leader, because this pulse follows one."""
+
+
+class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream has brought, and what became of it."""
+
+    changed: int = 0
+    removed: int = 0
+    synced: int = 0
+    """How many times the stream was in sync with the fleet after it had begun."""
+    malformed: Sequence[MalformedItem] = ()
+    decided: Sequence[PacedDecision] = ()
+    """The decisions on changes that are news."""
+    published: int = 0
+    deferred: int = 0
+    """Due, but left for the next poll by the rate limit or because of a broker error."""
+    connection: Connected | Disconnected | None = None
+    """How the connection has changed, if it has."""
 
 
 class PulseObserver(Protocol):
     """Receives the reports of a pulse. Calls run in the pulse's own task and must be short."""
+
+    @property
+    def needs_every_decision(self) -> bool:
+        """Whether reports on pages include decisions that are the same as at the last poll, which is expensive."""
 
     def decided(self, page: PageReport) -> None: ...
 
@@ -81,8 +111,11 @@ class PulseObserver(Protocol):
 
     def finished(self, report: CycleReport) -> None: ...
 
+    def streamed(self, report: StreamReport) -> None:
+        """A stream has brought something. It may come during a cycle. Published events were reported before."""
+
     def crashed(self, error: BaseException) -> None:
-        """A cycle raised an unexpected error; the next one still runs."""
+        """A cycle raised an unexpected error; the next one still runs. So did what follows a stream."""
 
 
 class PulseObservers:
@@ -92,6 +125,10 @@ class PulseObservers:
         self._observers = observers
         self._log = log
 
+    @property
+    def needs_every_decision(self) -> bool:
+        return any(observer.needs_every_decision for observer in self._observers)
+
     def decided(self, page: PageReport) -> None:
         self._each(lambda observer: observer.decided(page))
 
@@ -100,6 +137,9 @@ class PulseObservers:
 
     def finished(self, report: CycleReport) -> None:
         self._each(lambda observer: observer.finished(report))
+
+    def streamed(self, report: StreamReport) -> None:
+        self._each(lambda observer: observer.streamed(report))
 
     def crashed(self, error: BaseException) -> None:
         self._each(lambda observer: observer.crashed(error))

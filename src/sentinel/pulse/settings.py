@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import msgspec
 
 from sentinel.core.events import Mode
-from sentinel.core.labels import Selector, SelectorParam, equality
+from sentinel.core.labels import Selector, equality
 from sentinel.core.pulse import message
 from sentinel.core.pulse.decision import Policy
-from sentinel.core.pulse.message import Composer, DataTypes
+from sentinel.core.pulse.message import DataTypes
+from sentinel.pulse.definition import MIN_POLL_INTERVAL, PulseApiSettings, PulseDefinition
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
-from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.report import Loaded, Origin
 from sentinel.runtime.settings.schema import StructList, TextMapping, section
@@ -32,8 +32,6 @@ else:
     MessageData = Mapping  # annotations are evaluated at runtime, where a recursive alias never ends
 
 _LABEL = r"[A-Za-z0-9._/-]+"
-_MIN_POLL_INTERVAL = timedelta(milliseconds=100)
-"""A shorter interval is almost certainly a mistake in the unit."""
 
 
 class LabelMatch(msgspec.Struct, frozen=True):
@@ -41,17 +39,6 @@ class LabelMatch(msgspec.Struct, frozen=True):
 
     label: str
     value: str
-
-
-class PulseApiSettings(ApiSettings, frozen=True, kw_only=True):
-    """The connection to the HyperFleet API, and how a pulse lists resources."""
-
-    page_size: Annotated[int, field_types.integer(1, 1000)] = 100
-    """Resources per request, from 1 to 1000. The current public API rejects more than 100."""
-
-    selector_param: SelectorParam = SelectorParam.LABELS
-    """How `resource_selector` is sent to the API: `labels` sends `labels=region=us-east`, `search` sends
-    `search=labels.region='us-east'`, which the current public API requires."""
 
 
 def _resource_type() -> FieldType:
@@ -116,7 +103,7 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The resources to watch, by their plural in the API: `clusters`, `nodepools`, `manifests`, `workloads`, or
     any other that is one segment of a URL (letters, digits, `-`, `.`, `_`, `~`)."""
 
-    poll_interval: Annotated[timedelta, field_types.duration(minimum=_MIN_POLL_INTERVAL)] = timedelta(seconds=5)
+    poll_interval: Annotated[timedelta, field_types.duration(minimum=MIN_POLL_INTERVAL)] = timedelta(seconds=5)
     """From the start of one poll to the start of the next; at least 100ms."""
 
     max_age_not_ready: timedelta = timedelta(seconds=10)
@@ -173,29 +160,25 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Logging."""
 
     @property
-    def selector(self) -> Selector:
-        """The `resource_selector` as one value."""
-        return Selector(tuple(equality(match.label, match.value) for match in self.resource_selector))
-
-    @property
-    def shard(self) -> str:
-        """The shard's name in metrics and logs: sorted `label=value`, or `all`."""
-        return self.selector.shard
-
-    @property
-    def composer(self) -> Composer:
-        """The compiled `message_data`."""
-        return Composer(self.message_data, types=self.message_data_types)
-
-    @property
-    def policy(self) -> Policy:
-        """The decision policy."""
-        return Policy(
-            max_age_not_ready=self.max_age_not_ready,
-            max_age_ready=self.max_age_ready,
-            checks_generation=self.generation_check,
-            follows_progress=self.pulse_on_progress,
-            max_age_jitter=self.max_age_jitter,
+    def definition(self) -> PulseDefinition:
+        """The pulse that these settings describe."""
+        return PulseDefinition(
+            resource_type=self.resource_type,
+            selector=Selector(tuple(equality(each.label, each.value) for each in self.resource_selector)),
+            api=self.hyperfleet_api,
+            poll_interval=self.poll_interval,
+            policy=Policy(
+                max_age_not_ready=self.max_age_not_ready,
+                max_age_ready=self.max_age_ready,
+                checks_generation=self.generation_check,
+                follows_progress=self.pulse_on_progress,
+                max_age_jitter=self.max_age_jitter,
+            ),
+            message_data=self.message_data,
+            message_data_types=self.message_data_types,
+            republish_interval=self.republish_interval,
+            max_events_per_second=self.max_events_per_second,
+            event_mode=self.event_mode,
         )
 
 

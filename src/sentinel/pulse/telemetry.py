@@ -21,12 +21,14 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+from sentinel.core.pulse import quiet_pages
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pulse.observation import MalformedItem
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.errors import Misconfigured
+from sentinel.ports.fleet_stream import Connected, Disconnected, StreamEnd
 from sentinel.ports.publisher import PublishOutcome
-from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch, StreamReport
 from sentinel.runtime.log import Log
 
 _PREFIX = "hyperfleet_sentinel_"
@@ -81,6 +83,13 @@ class PulseMetrics:
         self.confirm_seconds = histogram(
             "publish_confirm_seconds", "From sending an event to the broker's response.", _CONFIRM_BUCKETS
         )
+        self.stream_connected = gauge(
+            "stream_connected", "Whether the API's stream of changes is connected: 1, otherwise 0."
+        )
+        self.stream_items = counter("stream_items_total", "Items of the stream, by type.", "type")
+        self.stream_disconnects = counter(
+            "stream_disconnects_total", "Ended or failed connections of the stream, by reason.", "reason"
+        )
         self.claimed: set[tuple[str, str]] = set()
         """Shard and resource type of each pulse."""
 
@@ -94,6 +103,10 @@ class PulseMetrics:
             )
         self.claimed.add(labels)
         return PulseSeries(self, shard=shard, resource_type=resource_type)
+
+    def load_failed(self, *, shard: str, resource_type: str) -> None:
+        """Count a configuration that could not be loaded and has no pulse."""
+        self.api_errors.labels(shard, resource_type, "config_load").inc()
 
 
 class PulseSeries:
@@ -127,6 +140,14 @@ class PulseSeries:
         self.malformed = self._series_of(metrics.malformed)
         self.template_errors = self._series_of(metrics.template_errors)
         self.confirm_seconds = self._series_of(metrics.confirm_seconds)
+        self.stream_connected = self._series_of(metrics.stream_connected)
+        self.stream_items = {
+            item: self._series_of(metrics.stream_items, item)
+            for item in ("changed", "removed", "synced", "malformed")
+        }
+        self.stream_disconnects = {
+            reason: self._series_of(metrics.stream_disconnects, reason.value) for reason in StreamEnd
+        }
 
     def broker_errors(self, broker_type: str) -> Counter:
         """The counter of failed events for this broker type; a reload may change the type."""
@@ -170,19 +191,26 @@ class PulseTelemetry:
         """The same, of all malformed items of this cycle."""
         self._malformed_logged = 0
         """How many were logged in this cycle."""
+        self._stream_problem = ""
+        """The last problem of the stream that was logged."""
+
+    @property
+    def needs_every_decision(self) -> bool:
+        return self._log.is_debug
 
     def decided(self, page: PageReport) -> None:
         """Count the decisions on a page; log skipped resources at debug level."""
-        # This runs for every resource of every walk; counting in bulk costs half as much as a loop.
-        skip, paced, repeated = PacingVerdict.SKIP, PacingVerdict.PACED, PacingVerdict.REPEATED
-        paced_decisions = [each for each in page.paced_decisions if each.verdict is not repeated]
-        for reason, count in Tally([each.decision.reason for each in paced_decisions]).items():
+        counts = page.counts
+        for reason, count in counts.by_reason:
             self._series.decisions[reason].inc(count)
-        skipped = [each.resource.is_ready for each in paced_decisions if each.verdict is skip]
-        for is_ready, series in self._series.skipped.items():
-            series.inc(skipped.count(is_ready))
-        self._series.paced.inc(len([each for each in paced_decisions if each.verdict is paced]))
-        ahead = [each.resource.id for each in paced_decisions if each.decision.warning]
+        self._series.skipped[True].inc(counts.skipped_ready)
+        self._series.skipped[False].inc(counts.skipped_not_ready)
+        self._series.paced.inc(counts.paced)
+        ahead = [
+            each.resource.id
+            for each in page.paced_decisions
+            if each.decision.warning and each.verdict is not PacingVerdict.REPEATED
+        ]
         self._ahead_count += len(ahead)
         self._first_ahead = self._first_ahead or next(iter(ahead), "")
         self._series.malformed.inc(len(page.malformed))
@@ -244,9 +272,48 @@ class PulseTelemetry:
             failed=report.failed,
             unroutable=report.unroutable,
             malformed=report.malformed,
+            **({"withheld": report.withheld} if report.withheld else {}),
             seconds=round(report.seconds, 3),
             **({} if report.is_complete else {"cause": report.fetch_error or "asked to stop"}),
         )
+
+    def streamed(self, report: StreamReport) -> None:
+        """Count the items of a stream, and log how its connection changes."""
+        series = self._series
+        series.stream_items["changed"].inc(report.changed)
+        series.stream_items["removed"].inc(report.removed)
+        series.stream_items["synced"].inc(report.synced)
+        series.stream_items["malformed"].inc(len(report.malformed))
+        counts = quiet_pages.count(report.decided)
+        for reason, count in counts.by_reason:
+            series.decisions[reason].inc(count)
+        series.paced.inc(counts.paced)
+        series.deferred.inc(report.deferred)
+        series.malformed.inc(len(report.malformed))
+        for item in report.malformed:
+            self._log_malformed(item)
+        match report.connection:
+            case Connected(is_resumed=is_resumed):
+                series.stream_connected.set(1)
+                self._stream_problem = ""
+                self._log.info("stream.connected", resumed=is_resumed)
+            case Disconnected() as ended:
+                series.stream_connected.set(0)
+                series.stream_disconnects[ended.reason].inc()
+                self._log_disconnected(ended)
+            case None:
+                pass
+
+    def _log_disconnected(self, ended: Disconnected) -> None:
+        """Log the end of a connection, once for each problem: an outage is logged when it begins."""
+        fields = {"reason": ended.reason, "problem": ended.problem, "retry_after": ended.retry_after}
+        if ended.problem == self._stream_problem:
+            self._log.debug("stream.lost", **fields)
+        elif ended.reason is StreamEnd.UNSUPPORTED:
+            self._log.info("stream.unsupported", **fields)
+        else:
+            self._log.warning("stream.lost", **fields)
+        self._stream_problem = ended.problem
 
     def crashed(self, error: BaseException) -> None:
         """Log an unexpected error with its traceback."""

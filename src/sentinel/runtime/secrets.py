@@ -5,6 +5,10 @@
 `Redactor` masks secrets by value wherever they appear: a library quotes the URL that failed, a traceback shows a
 string as Python writes it, a server echoes a header. It recognizes each secret percent-encoded and escaped as
 Python or JSON do. It also masks text that looks like a secret (`secret_text`).
+
+Secrets are rotated, and a service runs for months. So a secret of a configuration or a client is masked as long as
+it is in use, and some minutes longer, because what is logged then may still quote it. Every known secret costs
+time in every log line.
 """
 
 from __future__ import annotations
@@ -13,13 +17,21 @@ import hmac
 import json
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NoReturn
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Final, NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
 from sentinel.runtime.secret_text import MASK, is_secret_name, mask_secret_text
 
-__all__ = ["MASK", "Redactor", "Secret", "secrets_in_environment"]
+__all__ = ["KEPT", "MASK", "Redactor", "Secret", "secrets_in_environment"]
+
+KEPT: Final = timedelta(minutes=10)
+"""How long a secret is masked after it was last in use. Requests and log lines about it have ended by then."""
+
+_RECENT = 8
+"""How many secrets of a client count as in use: the current ones, and those of requests still in flight."""
 
 _SHORT = 4
 """Shorter secrets are masked only as whole words. Masking every `a` would make logs unreadable."""
@@ -73,31 +85,84 @@ class Secret:
 
 
 class Redactor:
-    """Masks known secrets in text. More can be added at any time, such as a rotated token."""
+    """Masks known secrets in text. More can be added at any time, such as a rotated token.
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets: set[str] = set()
-        self._patterns: tuple[tuple[str, re.Pattern[str]], ...] = ()
+    Of a secret that is a URL, the password alone is masked, too.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` returns seconds, which never go back."""
+        self._now = now
+        self._permanent: set[str] = set()
+        self._in_use: dict[Hashable, frozenset[str]] = {}
+        """By user."""
+        self._released: dict[str, float] = {}
+        """Secrets that a user no longer has, and since when."""
+        self._patterns: dict[str, tuple[str, re.Pattern[str]]] = {}
+        """What is masked: each known secret and its parts, longest first."""
         for secret in secrets:
             self.add(secret)
 
     def __repr__(self) -> str:
-        return f"Redactor({len(self._secrets)} secrets)"
+        return f"Redactor({len(self._patterns)} secrets)"
 
     def add(self, secret: str) -> None:
-        """Mask `secret` from now on, and if it is a URL, also its password alone."""
+        """Mask `secret` from now on, for as long as the process runs."""
         secret = secret.strip()
-        if not secret or secret in self._secrets:
-            return
-        # The text itself may be encoded, such as a password cut out of a URL.
-        self._secrets |= {secret, unquote(secret), *_passwords(secret)}
-        # Longest first, so that a secret that contains another one is masked as a whole.
-        longest_first = sorted(self._secrets, key=len, reverse=True)
-        self._patterns = tuple((_literal_part(known), re.compile(_pattern(known))) for known in longest_first)
+        if secret and secret not in self._permanent:
+            self._permanent.add(secret)
+            self._compile()
+
+    def set_in_use(self, user: Hashable, secrets: Iterable[str]) -> None:
+        """Mask these secrets of a user, such as a configuration, instead of those of its last call.
+
+        The others stay masked for `KEPT`.
+        """
+        before = self._in_use.pop(user, frozenset())
+        current = frozenset(filter(None, (secret.strip() for secret in secrets)))
+        if current:
+            self._in_use[user] = current
+        now = self._now()
+        expired = [secret for secret, since in self._released.items() if now - since >= KEPT.total_seconds()]
+        for secret in expired:
+            del self._released[secret]
+        self._released.update(dict.fromkeys(before - current, now))
+        if expired or current != before:
+            self._compile()
+
+    def rotating(self) -> Callable[[str], None]:
+        """Return a function that masks the secrets of one client, which replaces them from time to time.
+
+        Call it with each secret before its first use. The last few count as in use.
+        """
+        user = object()
+        recent: dict[str, None] = {}
+
+        def add(secret: str) -> None:
+            recent.pop(secret, None)
+            recent[secret] = None
+            while len(recent) > _RECENT:
+                del recent[next(iter(recent))]
+            self.set_in_use(user, recent)
+
+        return add
+
+    def _compile(self) -> None:
+        known: set[str] = set()
+        for secret in {*self._permanent, *self._released}.union(*self._in_use.values()):
+            # The text itself may be encoded, such as a password cut out of a URL.
+            known |= {secret, unquote(secret), *_passwords(secret)}
+        compiled = self._patterns
+        # A new mapping, because other threads read the old one. Longest first, so that a secret that contains
+        # another one is masked as a whole.
+        self._patterns = {
+            each: compiled.get(each) or (_literal_part(each), re.compile(_pattern(each)))
+            for each in sorted(known, key=len, reverse=True)
+        }
 
     def redact(self, text: str) -> str:
         """Return the text with all secrets masked."""
-        for literal, pattern in self._patterns:
+        for literal, pattern in self._patterns.values():
             if literal in text:
                 text = pattern.sub(MASK, text)
         return mask_secret_text(text)

@@ -7,6 +7,7 @@ readiness, and retries.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from sentinel.ports.clock import Clock
@@ -22,8 +23,17 @@ _RETRY = Backoff(initial=timedelta(milliseconds=250), maximum=timedelta(seconds=
 class DatabaseOpener:
     """Opens a database as soon as it is available."""
 
-    def __init__(self, database: Database, *, clock: Clock, log: Log) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        log: Log,
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`check` looks at the open database before it is used. It may raise what `open` does."""
         self._database = database
+        self._check = check
         self._clock = clock
         self._log = log
         self._is_open = False
@@ -49,6 +59,8 @@ class DatabaseOpener:
     async def _try_open(self) -> None:
         try:
             await self._database.open()
+            if self._check is not None:
+                await self._check()
         except Unavailable as error:
             self._log.warning("database.unavailable", error=error)
         else:

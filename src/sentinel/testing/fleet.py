@@ -78,12 +78,21 @@ class FakeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 class FakeFleet:
     """A `FleetReader` over resources of one kind, which tests may edit at any time, even during a walk."""
 
-    def __init__(self, *, kind: str = "Cluster", selector: Selector | None = None, page_size: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        kind: str = "Cluster",
+        selector: Selector | None = None,
+        page_size: int = 100,
+        has_stream: bool = False,
+    ) -> None:
+        """`has_stream`: its pages say that the server streams changes, as `FakeFleetStream` does."""
         if page_size < 1:
             raise ValueError(f"page_size: expected 1 or more, got {page_size}")
         self.kind = kind
         self._selector = selector or Selector()
         self._page_size = page_size
+        self._has_stream = has_stream
         self._items: dict[str, FakeDocument | bytes] = {}
         self._encoded = count(1)
         self._failure = ""
@@ -232,11 +241,13 @@ class FakeFleet:
     def _page(self, keys: Sequence[str]) -> FleetPage:
         resources = []
         malformed = []
+        documents = []
         for key in keys:
             item = self._items.get(key)
             if item is None:
                 continue
             document = item if isinstance(item, bytes) else _encode(item)
+            documents.append(document)
             try:
                 resource = read_resource(msgspec.Raw(document))
             except Malformed as problem:
@@ -244,7 +255,12 @@ class FakeFleet:
                 continue
             if self._selector.matches(resource.observation.labels):
                 resources.append(resource)
-        return FleetPage(resources, malformed)
+        version = None if malformed else hash(tuple(documents))
+        return FleetPage(resources, malformed, version, has_stream=self._has_stream)
+
+    def encoded(self, resource_id: str) -> bytes:
+        """The current document of a resource."""
+        return _encode(self._existing(resource_id))
 
 
 _encode = msgspec.json.Encoder().encode

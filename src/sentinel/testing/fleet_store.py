@@ -30,6 +30,7 @@ from sentinel.ports.fleet_store import (
     Population,
     StoredResource,
 )
+from sentinel.testing.change_log import ChangeTable
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_tables import FleetTables
 from sentinel.testing.transaction import MemoryTransaction, transact
@@ -111,11 +112,14 @@ class _Transaction(MemoryTransaction):
     def __init__(self, database: MemoryDatabase, on_commit: CommitListener | None) -> None:
         super().__init__(database)
         self._tables = database.tables(FleetTables)
+        self._log = database.tables(ChangeTable)
         self._on_commit = on_commit
         self._locked: set[str] = set()
         self._changes: list[tuple[StoredResource | None, StoredResource | None]] = []
 
     def committed(self) -> None:
+        if self._changes:
+            self._log.append(self._changes)
         if self._on_commit is not None:
             for before, after in self._changes:
                 self._on_commit(before, after)

@@ -91,6 +91,7 @@ class Endpoint:
                 query=query,
                 receive=receive,
                 log=self._log,
+                credential=self._guard.credential(identity, headers),
             )
         )
 

@@ -21,6 +21,7 @@ from sentinel.ports.errors import Unavailable
 from sentinel.ports.identity import Identities
 from sentinel.runtime.listening import is_loopback
 from sentinel.web import problem
+from sentinel.web.credential import NO_TOKEN, Credential
 from sentinel.web.problem import shown
 from sentinel.web.routing import Open
 
@@ -43,8 +44,10 @@ class Guard:
         identities: Sequence[Identities],
         permissions: Permissions = _NO_PERMISSIONS,
         is_insecure: bool = False,
+        ignores_unknown_tokens: bool = False,
     ) -> None:
-        """Look up tokens in each of `identities`. With `is_insecure`, a request without a token is anonymous.
+        """Look up tokens in each of `identities`. With `is_insecure`, a request without a token is anonymous, and
+        with `ignores_unknown_tokens` one with an unknown token, too.
 
         `permissions` combines the tables of all components. Without it, every route has to be open.
         """
@@ -53,10 +56,16 @@ class Guard:
         self.permissions = permissions
         self._identities = tuple(identities)
         self._is_insecure = is_insecure
+        self._ignores_unknown_tokens = is_insecure and ignores_unknown_tokens
 
     def permitting(self, permissions: Permissions) -> Guard:
         """Return a guard for the same identities with other permissions."""
-        return Guard(identities=self._identities, permissions=permissions, is_insecure=self._is_insecure)
+        return Guard(
+            identities=self._identities,
+            permissions=permissions,
+            is_insecure=self._is_insecure,
+            ignores_unknown_tokens=self._ignores_unknown_tokens,
+        )
 
     async def identify(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
         """Return the caller, or `UNAUTHENTICATED` if the route is open. `headers` has lower-case names.
@@ -78,19 +87,35 @@ class Guard:
             verb = access.verb(action)
             raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {verb}")
 
+    def credential(self, identity: Identity, headers: Mapping[str, str]) -> Credential:
+        """Return the token that `identify` found this identity by."""
+        if identity.is_anonymous or identity is UNAUTHENTICATED:
+            return NO_TOKEN
+        matched = _BEARER.fullmatch(headers.get("authorization", ""))
+        return NO_TOKEN if matched is None else Credential(matched[1], identity=identity, lookup=self._current)
+
     async def _bearer(self, authorization: str) -> Identity:
         if self._is_insecure and not (authorization and self._identities):
             return ANONYMOUS
         matched = _BEARER.fullmatch(authorization)
-        if matched is None:
+        if matched is None and not self._ignores_unknown_tokens:
             raise problem.unauthorized(has_token=False)
-        token = matched[1]
-        identity = await self._lookup(token) if len(token) <= _MAX_TOKEN_LENGTH else None
-        if identity is None:
-            raise problem.unauthorized(has_token=True)
-        return identity
+        token = "" if matched is None else matched[1]
+        identity = await self._lookup(token) if 0 < len(token) <= _MAX_TOKEN_LENGTH else None
+        if identity is not None:
+            return identity
+        if self._ignores_unknown_tokens:
+            return ANONYMOUS
+        raise problem.unauthorized(has_token=True)
 
     async def _lookup(self, token: str) -> Identity | None:
+        """Return the identity of the token. Raises a `Problem` while a source that may know it is unavailable."""
+        try:
+            return await self._current(token)
+        except Unavailable as error:
+            raise problem.unavailable("the server cannot look up the token now") from error
+
+    async def _current(self, token: str) -> Identity | None:
         """Return the identity from the first source that knows the token.
 
         All sources are queried, so that the response time does not reveal which of them knows it. An unavailable
@@ -107,7 +132,7 @@ class Guard:
             else:
                 found = found or identity
         if found is None and outage is not None:
-            raise problem.unavailable("the server cannot look up the token now") from outage
+            raise outage
         return found
 
 

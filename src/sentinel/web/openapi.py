@@ -33,12 +33,18 @@ VERSION: Final = "3.1.0"
 
 _SCHEMAS = "#/components/schemas/"
 _PARTIAL = "Partial"
+_EVENT: Final[Mapping[str, object]] = {
+    "type": "object",
+    "description": "Each server-sent event.",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+}
 _PROBLEMS: Final[Mapping[int, str]] = {
     400: "A field, parameter or header is invalid; `errors` names each.",
     401: "The bearer token is missing, unknown or no longer valid.",
     403: "The caller's role does not permit this, or an insecure server got a request from another site.",
     404: "The resource does not exist.",
     409: "The state of the resource does not allow this.",
+    410: "The stream cannot go on after `Last-Event-ID`: it is unreadable or too old. Begin without it.",
     412: "The resource has changed since the version that `If-Match` names.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
@@ -209,7 +215,7 @@ class _Document:
             }
 
     def _response(self, response: ResponseSpec) -> dict[str, object]:
-        described: dict[str, object] = {
+        described: dict[str, Any] = {
             "description": response.description,
             "headers": _headers(response.headers),
         }
@@ -218,6 +224,8 @@ class _Document:
             if response.is_partial:
                 schema = self._partial(schema)
             described["content"] = {response.content_type: _media(schema, response.example)}
+            if response.stream_type:
+                described["content"][response.stream_type] = {"schema": _EVENT}
         return described
 
     def _partial(self, schema: Any) -> Any:

@@ -6,6 +6,7 @@ says what was expected, what was received, and where. Its code, one of `core.pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cache
@@ -184,6 +185,11 @@ def conflict(detail: str) -> Problem:
     return Problem(HTTPStatus.CONFLICT, Code.CONFLICT, detail)
 
 
+def gone(detail: str) -> Problem:
+    """410: a stream cannot go on after the event that the client names."""
+    return Problem(HTTPStatus.GONE, Code.GONE, detail)
+
+
 def precondition_failed(detail: str) -> Problem:
     """412: the resource has changed since the caller read it."""
     return Problem(HTTPStatus.PRECONDITION_FAILED, Code.PRECONDITION_FAILED, detail)
@@ -221,6 +227,14 @@ def unsupported_media_type(detail: str, *, accepted: Iterable[str] = ()) -> Prob
 def unprocessable(detail: str, *, errors: Iterable[msgspec.Struct] = ()) -> Problem:
     """422: the fields are valid but contradict each other, or the content of one is not acceptable."""
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, Code.UNPROCESSABLE, detail, findings=errors)
+
+
+def too_many_requests(detail: str, *, retry_after: timedelta) -> Problem:
+    """429: the same request may succeed after this time."""
+    seconds = max(1, math.ceil(retry_after.total_seconds()))
+    return Problem(
+        HTTPStatus.TOO_MANY_REQUESTS, Code.TOO_MANY_REQUESTS, detail, headers={"Retry-After": str(seconds)}
+    )
 
 
 def unavailable(

@@ -22,6 +22,7 @@ from sentinel.runtime.log import Log, get_logger
 from sentinel.web import body, decoding, forms
 from sentinel.web.asgi import Receive
 from sentinel.web.body import JSON, AnyBody, Body, BytesBody, FormBody, TextBody
+from sentinel.web.credential import NO_TOKEN, Credential
 
 T = TypeVar("T")
 
@@ -83,6 +84,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     content_type: str
     status: int = 200
     headers: Mapping[str, str] = {}
+    on_stalled: Callable[[], None] | None = None
+    """Called if it is cut off because its client has read nothing for too long."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +114,8 @@ class ResponseSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The type of its body; None without a body."""
     is_partial: bool = False
     content_type: str = JSON
+    stream_type: str = ""
+    """The content type of the stream that it is instead if the client asks for one; empty if it never is."""
     headers: Mapping[str, str] = {}
     """Headers that it may have, and their descriptions."""
     example: msgspec.Raw | None = None
@@ -157,7 +162,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 class Request:
     """A request as a handler receives it."""
 
-    __slots__ = ("_headers", "_log", "_query", "_receive", "caller", "path", "route")
+    __slots__ = ("_headers", "_log", "_query", "_receive", "caller", "credential", "path", "route")
 
     def __init__(
         self,
@@ -169,10 +174,13 @@ class Request:
         query: msgspec.Struct | None = None,
         receive: Receive | None = None,
         log: Log | None = None,
+        credential: Credential = NO_TOKEN,
     ) -> None:
         """`headers` has lower-case names. `receive` is ASGI's, for the body."""
         self.route = route
         self.caller = caller
+        self.credential = credential
+        """The caller's token. A stream calls `is_valid` about every second and ends when it returns False."""
         self.path = path
         """The path parameters, percent-decoded: `request.path["id"]`."""
         self._headers = headers

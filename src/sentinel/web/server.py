@@ -28,8 +28,9 @@ KEEP_ALIVE = timedelta(seconds=75)
 """Longer than the usual 60 s of load balancers, so that they close idle connections first. If we did, their next
 request might already be on its way."""
 CLOSE_TIMEOUT = timedelta(seconds=2)
-SEND_TIMEOUT = timedelta(seconds=30)
-"""For a client that reads nothing of its response. Linux only; other systems have no such socket option."""
+SEND_TIMEOUT = timedelta(seconds=45)
+"""For a client that reads nothing of its response. Linux only; other systems have no such socket option. Longer
+than the 30 s of streams, which count and log the clients they cut off."""
 
 _DATE_INTERVAL = timedelta(seconds=1)
 

@@ -85,6 +85,8 @@ async def _send_all(stream: Stream, send: Send, connection: ClientConnection, lo
         await _send(send, b"", is_last=True, timeout=SEND_TIMEOUT)
     except Stalled:
         log.warning("http.stalled", seconds=SEND_TIMEOUT.total_seconds())
+        if stream.on_stalled is not None:
+            stream.on_stalled()
         connection.abort()
     except Exception as error:  # the client sees a truncated response
         log.exception("http.failed", error=error)

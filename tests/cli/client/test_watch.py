@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Awaitable, Callable
 
 import click
+import msgspec
 import pytest
+from aiohttp import web
 
 from sentinel.cli.client.get import get
 from sentinel.cli.client.watch import ChangeType, changes, watch
 from tests.cli.client.serving import ServedFleet, decoded
+from tests.support.http.event_stream_server import EventStreamServer, Script, StreamConnection, event, resource
+from tests.support.processes.service import ServiceProcess
 
 FAST = ("--interval", "10ms")
 
@@ -114,3 +120,88 @@ async def test_a_selector_with_an_id_is_wrong_usage(fleet: ServedFleet) -> None:
     code, _, _ = await fleet.run(watch, "clusters", "one", "-l", "a=b")
 
     assert code == 2
+
+
+def printed(text: str) -> list[tuple[str, str, int]]:
+    """The changes that were printed: what happened, the id, and the generation."""
+    events = [decoded(line) for line in text.splitlines()]
+    return [(each["change"], each["resource"]["id"], each["resource"]["generation"]) for each in events]
+
+
+def listing(*resources: dict[str, object]) -> bytes:
+    return msgspec.json.encode({"items": resources, "total": len(resources), "page": 1, "next": None})
+
+
+class WatchedServer(EventStreamServer):
+    """A server with a scripted list and scripted streams."""
+
+    def __init__(self, listed: bytes, *scripts: Script) -> None:
+        self.lists = 0
+
+        async def respond(connection: StreamConnection) -> web.StreamResponse:
+            if "watch=true" not in connection.path:
+                self.lists += 1
+                body = b'{"items":[]}' if connection.path.endswith("/kinds") else listed
+                return web.Response(body=body, content_type="application/json")
+            script = pending.pop(0) if len(pending) > 1 else pending[0]
+            return await script(connection)
+
+        pending = list(scripts)
+        super().__init__(respond)
+
+
+async def watch_stream(
+    server: WatchedServer, *arguments: str, until: Callable[[str], bool]
+) -> tuple[int, str, str]:
+    """Watch clusters as JSON until this was printed, then end with Ctrl-C."""
+    command = ("watch", "clusters", "--output", "json", *arguments)
+    async with server, ServiceProcess(command, environ={"SENTINEL_SERVER": server.url}) as watching:
+        await watching.until_output(until)
+        code = await watching.stop(signal.SIGINT)
+    return code, watching.stdout.decode(), watching.stderr.decode()
+
+
+async def test_a_stream_is_followed_and_resumed_and_begun_again() -> None:
+    def responds_gone(connection: StreamConnection) -> Awaitable[web.StreamResponse]:
+        return asyncio.sleep(0, web.Response(status=410))
+
+    server = WatchedServer(
+        listing(resource("a"), resource("b")),
+        lambda connection: connection.send_and_break(
+            event("changed", {"labels": {}, **resource("a")}),  # the same, written differently
+            event("changed", resource("b")),
+            event("synced", {}, "1"),
+            event("changed", resource("a", 2), "2"),
+            event("removed", {"id": "unknown"}, "3"),
+            event("removed", {"id": "b"}, "4"),
+        ),
+        responds_gone,
+        lambda connection: connection.send_and_hold(event("changed", resource("c")), event("synced", {}, "9")),
+    )
+
+    code, out, err = await watch_stream(
+        server,
+        until=lambda text: printed(text.rpartition("\n")[0])[-2:] == [("deleted", "a", 1), ("deleted", "b", 1)],
+    )
+
+    assert (code, err) == (0, "")
+    assert printed(out)[:4] == [("added", "a", 1), ("added", "b", 1), ("modified", "a", 2), ("deleted", "b", 1)]
+    assert ("added", "c", 1) in printed(out)
+    assert [each.last_event_id for each in server.connections if "watch=true" in each.path] == [None, "4", None]
+
+
+async def test_a_server_without_streams_is_polled() -> None:
+    def lists(connection: StreamConnection) -> Awaitable[web.StreamResponse]:
+        return asyncio.sleep(0, web.Response(body=b'{"items":[]}', content_type="application/json"))
+
+    server = WatchedServer(listing(resource("a")), lists)
+
+    command = ("watch", "clusters", "--output", "json", "--interval", "10ms")
+    async with server, ServiceProcess(command, environ={"SENTINEL_SERVER": server.url}) as watching:
+        async with asyncio.timeout(20):
+            while server.lists < 5:  # noqa: ASYNC110  # the server has no signal
+                await asyncio.sleep(0.01)
+        code = await watching.stop(signal.SIGINT)
+
+    assert code == 0
+    assert printed(watching.stdout.decode()) == [("added", "a", 1)]

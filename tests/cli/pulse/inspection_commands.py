@@ -30,6 +30,29 @@ def write_config(directory: Path, server: FleetServer, *, name: str = "sentinel"
     return file
 
 
+def sentinel_config(server: FleetServer, name: str, **spec: object) -> dict[str, Any]:
+    """Return a SentinelConfig for this server; `spec` adds or replaces fields."""
+    return {
+        "apiVersion": "hyperfleet.redhat.com/v1alpha1",
+        "kind": "SentinelConfig",
+        "metadata": {"name": name, "namespace": "hyperfleet-system"},
+        "spec": {
+            "resourceType": "clusters",
+            "hyperfleetAPI": {"url": server.url, "timeout": "1s"},
+            "pageSize": 5,
+            "broker": {"type": "rabbitmq", "topic": "events", "url": "amqp://rabbitmq"},
+            **spec,
+        },
+    }
+
+
+def write_manifests(directory: Path, *documents: dict[str, Any], name: str = "manifests") -> Path:
+    """Write objects as a stream of documents."""
+    file = directory / f"{name}.yaml"
+    file.write_text("\n---\n".join(json.dumps(document) for document in documents))
+    return file
+
+
 async def invoke(command: click.Command, *arguments: object, environ: Mapping[str, str] | None = None) -> Result:
     """Run a command in a thread, because the server runs on this thread's event loop."""
     env = {**dict.fromkeys(SETTINGS_VARIABLES), **(environ or {})}

@@ -52,6 +52,22 @@ async def test_the_json_has_the_current_the_requested_and_the_largest_size(
     assert body["largest_fleet"] > 12
 
 
+async def test_log_lines_of_events_cost_cpu_unless_the_level_hides_them(
+    tmp_path: Path, server: FleetServer
+) -> None:
+    populate(server)
+    config = write_config(tmp_path, server)
+
+    costs = [
+        body_of(await invoke(forecast, "--config", config, f"--log-level={level}", "--output=json"))["assumed"][
+            "cpu_microseconds_per_sent_event"
+        ]
+        for level in ("debug", "info", "warning", "error")
+    ]
+
+    assert costs[0] == costs[1] > costs[2] == costs[3]
+
+
 async def test_the_table_has_a_column_for_each_size(tmp_path: Path, server: FleetServer) -> None:
     populate(server)
     # The interval leaves 80 ms for each of 240 pages, so that a slow machine keeps it, too.

@@ -13,6 +13,7 @@ from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.events import Event
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, ResourceStatus
+from sentinel.core.pulse import quiet_pages
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
@@ -63,7 +64,7 @@ def report_cycle(
     verdicts = [decision.verdict for decision in decisions]
     sent = [pending(decision) for decision in decisions if decision.verdict is PacingVerdict.PUBLISH]
     is_confirmed = outcome is PublishOutcome.CONFIRMED
-    observer.decided(PageReport(decisions, (), now))
+    observer.decided(PageReport(decisions, (), now, quiet_pages.count(decisions)))
     if sent:
         observer.published(PublishedBatch(sent, [outcome] * len(sent), [], ""))
     observer.finished(

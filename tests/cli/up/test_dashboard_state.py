@@ -9,6 +9,7 @@ from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, K
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import PublishOutcome
+from sentinel.pulse.report import StreamReport
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import REQUIRED, SECOND, decide_on, evaluation, make_summary, report_cycle
 
@@ -50,6 +51,15 @@ def test_totals_include_all_pulses_and_adapters(state: DashboardState) -> None:
 
     totals = state.totals
     assert (totals.published, totals.paced, totals.failed, totals.evaluations) == (1, 1, 1, 2)
+
+
+def test_totals_include_what_a_stream_published(state: DashboardState) -> None:
+    observer = DashboardObserver(state, "clusters")
+
+    report_cycle(observer, [decide_on("c1", generation=2)])
+    observer.streamed(StreamReport(changed=3, published=2))
+
+    assert state.totals.published == 3
 
 
 def test_a_repeated_evaluation_is_counted_but_not_shown(state: DashboardState) -> None:

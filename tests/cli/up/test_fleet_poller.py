@@ -20,19 +20,26 @@ WATCHED = [kind for kind in KINDS if kind.required_adapters]
 
 
 class SteppedPoller:
-    """A running `FleetPoller` that polls only when told to."""
+    """A running `FleetPoller` whose clock the test advances. Changes that its stream brings make it poll, too."""
 
     def __init__(self, clock: ManualClock, dashboard: DashboardState, activities: list[Activity]) -> None:
         self._clock = clock
         self.dashboard = dashboard
         self.activities = activities
+        self._returned = 0
 
     async def poll(self) -> list[str]:
-        """Poll once; return the new activities."""
-        count = len(self.activities)
+        """Poll once; return the activities that are new."""
         await self._clock.advance(SECOND)
         await asyncio.wait_for(self._clock.until_asleep(), 10)
+        count, self._returned = self._returned, len(self.activities)
         return [f"{each.name}: {each.text}" for each in self.activities[count:]]
+
+    async def until_shown(self, text: str) -> None:
+        """Wait for an activity without a poll."""
+        async with asyncio.timeout(10):
+            while text not in [each.text for each in self.activities]:  # noqa: ASYNC110  # it has no signal
+                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -75,6 +82,14 @@ async def test_every_change_of_a_resource_is_shown(fleet: ServedFleet) -> None:
     assert changed == ["one: Cluster is not ready at generation 2"]
     assert deleting == ["one: Cluster is being deleted"]
     assert gone == ["one: Cluster is gone"]
+
+
+async def test_a_change_is_shown_without_waiting_for_the_next_poll(fleet: ServedFleet) -> None:
+    async with polling(fleet.url) as poller:
+        one = await fleet.create(spec={"replicas": 1})
+        await poller.until_shown("Cluster is new")
+        await fleet.reports(f"clusters/{one['id']}", "validation", "dns")
+        await poller.until_shown("Cluster is ready at generation 1")
 
 
 async def test_resources_at_the_start_are_listed_but_no_activity(fleet: ServedFleet) -> None:

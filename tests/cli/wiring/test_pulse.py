@@ -15,7 +15,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.core.events import Event, Mode
 from sentinel.core.labels import SelectorParam
 from sentinel.core.pulse.listing import PageShape
@@ -25,7 +25,8 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Publisher, PublishOutcome
-from sentinel.pulse.settings import LabelMatch, PulseApiSettings, PulseSettings
+from sentinel.pulse.definition import PulseApiSettings, PulseDefinition, WatchMode
+from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.pulse.telemetry import PulseMetrics, PulseSeries
 from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
@@ -47,16 +48,16 @@ from tests.support.fleet.fake_api import FakeResponse, FleetServer, make_resourc
 SECOND = timedelta(seconds=1)
 
 
-def settings(endpoint: str = "http://127.0.0.1:1", /, **changes: object) -> PulseSettings:
+def definition(endpoint: str = "http://127.0.0.1:1", /, **changes: object) -> PulseDefinition:
     api = msgspec.structs.replace(
         PulseApiSettings(endpoint=endpoint),
         **{name: changes.pop(name) for name in list(changes) if name in PulseApiSettings.__struct_fields__},
     )
     defaults = PulseSettings(resource_type="clusters", hyperfleet_api=api, log=LogSettings())
-    return msgspec.structs.replace(defaults, **changes)
+    return msgspec.structs.replace(defaults, **changes).definition
 
 
-async def walk(chosen: PulseSettings) -> int:
+async def walk(chosen: PulseDefinition) -> int:
     fleet = build_fleet(chosen)
     try:
         return sum([len(page.resources) async for page in fleet.walk()])
@@ -72,7 +73,7 @@ def stuck_fleet() -> FakeFleet:
 
 
 def make_part(
-    chosen: PulseSettings,
+    chosen: PulseDefinition,
     *,
     series: PulseSeries,
     fleet: FakeFleet | None = None,
@@ -90,12 +91,31 @@ def make_part(
     )
 
 
+@pytest.mark.parametrize(("mode", "loops"), [(WatchMode.AUTO, 2), (WatchMode.OFF, 1)])
+async def test_a_stream_is_followed_unless_it_is_off(mode: WatchMode, loops: int) -> None:
+    chosen = definition("http://127.0.0.1:9", watch=mode)
+    fleet = build_watched_fleet(chosen)
+
+    part = build_pulse(
+        chosen,
+        fleet=fleet.reader,
+        stream=fleet.stream,
+        publisher=MemoryBroker().publisher(),
+        clock=SimulatedClock(),
+        tracer=NO_TRACING,
+        pacer=Pacer(),
+        series=PulseMetrics(CollectorRegistry()).claim(shard="all", resource_type="clusters"),
+    )
+
+    assert len(part.loops) == loops
+
+
 class TestFleet:
     async def test_the_request_follows_the_settings(self, tmp_path: Path) -> None:
         token_file = tmp_path / "token"
         token_file.write_text("from-file\n")
         async with FleetServer() as server:
-            chosen = settings(
+            chosen = definition(
                 server.url,
                 page_size=7,
                 gzip=True,
@@ -113,7 +133,7 @@ class TestFleet:
 
     async def test_the_token_wins_over_the_file(self, tmp_path: Path) -> None:
         async with FleetServer() as server:
-            await walk(settings(server.url, token=Secret("itself"), token_file=tmp_path / "missing"))
+            await walk(definition(server.url, token=Secret("itself"), token_file=tmp_path / "missing"))
 
         assert server.received[0].headers["Authorization"] == "Bearer itself"
 
@@ -121,7 +141,7 @@ class TestFleet:
         token_file = tmp_path / "token"
         tokens: list[str] = []
         async with FleetServer() as server:
-            fleet = build_fleet(settings(server.url, token_file=token_file), on_token=tokens.append)
+            fleet = build_fleet(definition(server.url, token_file=token_file), on_token=tokens.append)
             for token in ("first", "second", "second"):
                 token_file.write_text(token)
                 async for _ in fleet.walk():
@@ -136,14 +156,14 @@ class TestFleet:
         async with FleetServer(tls=context) as server:
             server.put_many(3)
 
-            assert await walk(settings(server.url, ca_file=ca_file)) == 3
+            assert await walk(definition(server.url, ca_file=ca_file)) == 3
 
     async def test_a_server_with_cursors_is_asked_for_the_read_fields_only(self) -> None:
         async with FleetServer(shape=PageShape.CURSOR) as server:
             server.put(*(make_resource(f"cls-{n}", last_updated=START) for n in range(2)))
             data = {"id": ".id", "region": ".metadata.labels.region", "deep": "{{.spec.a.b.c.d.e.f.g.h.i}}"}
 
-            assert await walk(settings(server.url, page_size=1, message_data=data)) == 2
+            assert await walk(definition(server.url, page_size=1, message_data=data)) == 2
 
         fields = server.received[1].query["fields"].split(",")
         assert fields == [*PLAIN_FIELDS, "metadata.labels.region", "spec.a.b.c.d.e.f.g"]
@@ -151,13 +171,13 @@ class TestFleet:
     async def test_a_template_of_the_whole_resource_disables_fields(self) -> None:
         async with FleetServer(shape=PageShape.CURSOR) as server:
             server.put_many(2)
-            await walk(settings(server.url, page_size=1, message_data={"all": "{{.}}"}))
+            await walk(definition(server.url, page_size=1, message_data={"all": "{{.}}"}))
 
         assert "fields" not in server.received[1].query
 
     async def test_a_failing_server_is_logged_at_the_first_attempt(self, caplog: pytest.LogCaptureFixture) -> None:
         async with FleetServer(script=only(1, FakeResponse(status=503))) as server:
-            await walk(settings(server.url))
+            await walk(definition(server.url))
 
         (line,) = [record for record in caplog.records if record.getMessage() == "fetch.retrying"]
         assert line.levelname == "WARNING"
@@ -244,26 +264,26 @@ class TestPulse:
     def test_a_status_that_does_not_change(self, changes: dict[str, object], events: int) -> None:
         fleet = stuck_fleet()
 
-        assert len(run_a_minute(fleet, settings(**changes))) == events
+        assert len(run_a_minute(fleet, definition(**changes))) == events
 
     @pytest.mark.parametrize(("changes", "events"), [({}, 7), ({"generation_check": False}, 0)])
     def test_a_generation_that_no_adapter_observes(self, changes: dict[str, object], events: int) -> None:
         fleet = FakeFleet()
         fleet.put("new", generation=2, observed_generation=1, is_ready=True, last_updated_time=START)
 
-        assert len(run_a_minute(fleet, settings(**changes))) == events
+        assert len(run_a_minute(fleet, definition(**changes))) == events
 
     def test_a_ready_resource_has_its_own_max_age(self) -> None:
         fleet = FakeFleet()
         fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
 
-        assert len(run_a_minute(fleet, settings(max_age_ready=40 * SECOND))) == 1
+        assert len(run_a_minute(fleet, definition(max_age_ready=40 * SECOND))) == 1
 
     def test_the_data_follows_message_data(self) -> None:
         fleet = FakeFleet()
         fleet.put("one", name="the-first")
 
-        bodies = run_a_minute(fleet, settings(message_data={"who": ".name"}))
+        bodies = run_a_minute(fleet, definition(message_data={"who": ".name"}))
 
         assert msgspec.json.decode(bodies[0])["data"] == {"who": "the-first"}
 
@@ -272,7 +292,7 @@ class TestPulse:
         fleet.put("changed", generation=2, observed_generation=1, last_updated_time=START)
         fleet.put("old", observed_generation=1, last_updated_time=START - timedelta(hours=1))
 
-        bodies = run_a_minute(fleet, settings(message_data=reason_data("clusters")))
+        bodies = run_a_minute(fleet, definition(message_data=reason_data("clusters")))
 
         data = [msgspec.json.decode(body)["data"] for body in bodies]
         assert {each["resourceId"]: each["reason"] for each in data} == {
@@ -288,13 +308,13 @@ class TestRebuild:
         fleet = stuck_fleet()
         rebuilt = RebuiltPulse(fleet)
 
-        rebuilt.run(settings(), duration=1 * SECOND)
-        rebuilt.run(settings(republish_interval=20 * SECOND), duration=19 * SECOND)
+        rebuilt.run(definition(), duration=1 * SECOND)
+        rebuilt.run(definition(republish_interval=20 * SECOND), duration=19 * SECOND)
 
         assert rebuilt.value("events_published_total") == 1
         assert rebuilt.value("paced_total") == 4
 
-        rebuilt.run(settings(republish_interval=20 * SECOND), duration=1 * SECOND)
+        rebuilt.run(definition(republish_interval=20 * SECOND), duration=1 * SECOND)
 
         assert rebuilt.value("events_published_total") == 2
 
@@ -302,9 +322,9 @@ class TestRebuild:
         fleet = stuck_fleet()
         rebuilt = RebuiltPulse(fleet)
 
-        rebuilt.run(settings(), duration=1 * SECOND)
+        rebuilt.run(definition(), duration=1 * SECOND)
         rebuilt.pacer = Pacer()
-        rebuilt.run(settings(), duration=1 * SECOND)
+        rebuilt.run(definition(), duration=1 * SECOND)
 
         assert rebuilt.value("events_published_total") == 2
 
@@ -313,10 +333,10 @@ class TestRebuild:
         fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
         rebuilt = RebuiltPulse(fleet)
 
-        rebuilt.run(settings(), duration=1 * SECOND)
+        rebuilt.run(definition(), duration=1 * SECOND)
         before = rebuilt.names()
         rebuilt.series.reloaded()
-        rebuilt.run(settings(max_age_ready=1 * SECOND), duration=1 * SECOND)
+        rebuilt.run(definition(max_age_ready=1 * SECOND), duration=1 * SECOND)
 
         assert rebuilt.value("reconcile_duration_seconds_count") == 2
         assert rebuilt.value("resources_skipped_total", ready_state="ready") == 1
@@ -328,14 +348,14 @@ class TestRebuild:
         series = PulseMetrics(CollectorRegistry()).claim(shard="region=us-east", resource_type="clusters")
 
         with pytest.raises(ValueError, match=r"expected the series of clusters \(all\), got .*region=us-east"):
-            make_part(settings(), series=series)
+            make_part(definition(), series=series)
 
     def test_two_pulses_with_equal_labels_exit_with_2(self) -> None:
         metrics = Metrics(component="test")
         pulses = build_pulse_metrics(metrics)
 
         def build() -> Part:
-            return make_part(settings(), series=pulses.claim(shard="all", resource_type="clusters"))
+            return make_part(definition(), series=pulses.claim(shard="all", resource_type="clusters"))
 
         service = runner.run(parts=[build, build], log=get_logger("test"), metrics=metrics, signals=())
 
@@ -352,7 +372,7 @@ class RebuiltPulse:
         self._fleet = fleet
         self._start = START
 
-    def run(self, chosen: PulseSettings, *, duration: timedelta) -> None:
+    def run(self, chosen: PulseDefinition, *, duration: timedelta) -> None:
         loop.run(self._run(chosen, duration), start=self._start)
         self._start += duration
 
@@ -372,7 +392,7 @@ class RebuiltPulse:
             if sample.name.startswith("hyperfleet_sentinel_")
         ]
 
-    async def _run(self, chosen: PulseSettings, duration: timedelta) -> None:
+    async def _run(self, chosen: PulseDefinition, duration: timedelta) -> None:
         broker, stopping = MemoryBroker(), Stopping()
         broker.subscribe("test")
         publisher = broker.publisher()
@@ -385,7 +405,7 @@ class RebuiltPulse:
 
 
 @simulated
-async def run_a_minute(fleet: FakeFleet, chosen: PulseSettings) -> list[bytes]:
+async def run_a_minute(fleet: FakeFleet, chosen: PulseDefinition) -> list[bytes]:
     """Run a pulse for a minute, the last poll included; return the message bodies."""
     broker, stopping = MemoryBroker(), Stopping()
     subscriber, publisher = broker.subscribe("test"), broker.publisher()

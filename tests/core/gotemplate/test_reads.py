@@ -13,6 +13,7 @@ from sentinel.core.gotemplate import Template, TemplateError
 from sentinel.core.json import Json
 from tests.golden.gotemplate.generator import TemplateGenerator
 from tests.golden.gotemplate.oracle import ours
+from tests.support.examples import examples
 
 
 def read(source: str) -> list[str]:
@@ -98,7 +99,7 @@ def test_the_analysis_of_exponentially_many_calls_ends() -> None:
 
 
 @settings(
-    max_examples=200,
+    max_examples=examples(200),
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -420,6 +420,14 @@ class TestRendering:
 
         assert selector.shard == "cores<8,cores>2,env notin (dev),env-2=y,region in (a,b),!x"
 
+    def test_a_set_of_one_value_means_an_equality(self) -> None:
+        written_as_set = Requirement("region", Operator.IN, ("a",), is_set=True)
+        selector = Selector((written_as_set, equality("env-2", "b"), equality("env", "b")))
+
+        assert selector.shard == "env=b,env-2=b,region in (a)"
+        assert selector.as_labels_parameter() == "region=a,env-2=b,env=b"
+        assert selector.normalized == Selector((equality("region", "a"), *selector.requirements[1:])).normalized
+
 
 class TestIntegers:
     @pytest.mark.parametrize(

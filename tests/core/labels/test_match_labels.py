@@ -45,7 +45,7 @@ def test_an_expression_is_decoded_as_kubernetes_writes_it() -> None:
     expressions = msgspec.json.decode(written, type=list[MatchExpression])
 
     assert from_match_labels({}, expressions).requirements == (
-        Requirement("zone", Operator.IN, ("a",)),
+        Requirement("zone", Operator.IN, ("a",), is_set=True),
         Requirement("x", Operator.EXISTS),
     )
 

@@ -192,6 +192,18 @@ class TestShapes:
         ]
         assert queries(server.received) == expected * 2
 
+    @pytest.mark.parametrize("shape", list(PageShape))
+    async def test_a_server_with_cursors_has_streams(
+        self, server: FleetServer, make_reader: MakeReader, shape: PageShape
+    ) -> None:
+        server.shape = shape
+        server.put_many(3)
+        reader = make_reader()
+
+        pages = [*await walk(reader), *await walk(reader)]
+
+        assert {page.has_stream for page in pages} == {shape is PageShape.CURSOR}
+
     async def test_a_cursor_that_ends_too_early_is_an_error(
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:

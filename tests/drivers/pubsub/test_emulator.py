@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers.pubsub import emulator_host, skip_or_fail
+from tests.support.brokers.pubsub import emulator_host
+from tests.support.missing_service import skip_or_fail
 from tools.services import pubsub
 from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
 from tools.services.server import LOOPBACK, NotListening, ServiceMissing, free_port

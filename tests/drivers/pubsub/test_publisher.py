@@ -20,7 +20,7 @@ from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import Inbox, open_inbox, opened_publisher
-from tests.support.brokers.rabbitmq import TcpProxy, eventually, make_events, unique
+from tests.support.brokers.rabbitmq import BrokerProxy, eventually, make_events, unique
 
 TIMEOUT = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=150)
@@ -201,7 +201,7 @@ class TestTopic:
 class TestConnection:
     async def test_without_a_response_events_are_unconfirmed(self, host: str, inbox: Inbox) -> None:
         async with (
-            TcpProxy(f"tcp://{host}") as proxy,
+            BrokerProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
@@ -215,7 +215,7 @@ class TestConnection:
         events = make_events(500)
 
         async with (
-            TcpProxy(f"tcp://{host}") as proxy,
+            BrokerProxy(f"tcp://{host}") as proxy,
             opened_publisher(
                 f"127.0.0.1:{proxy.port}", inbox.topic, limits=RequestLimits(count=10), retry=RETRY
             ) as publisher,
@@ -224,7 +224,7 @@ class TestConnection:
             publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > sent)
             await proxy.cut()
-            await proxy.heal()
+            await proxy.accept()
             receipt = await publishing
 
         assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * len(events), receipt.error
@@ -233,12 +233,12 @@ class TestConnection:
         observed: list[Connectivity] = []
 
         async with (
-            TcpProxy(f"tcp://{host}") as proxy,
+            BrokerProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic, observe=observed.append) as publisher,
         ):
             await proxy.cut()
             await eventually(lambda: publisher.unavailable_reason() is not None)
-            await proxy.heal()
+            await proxy.accept()
             await eventually(lambda: publisher.unavailable_reason() is None)
 
         assert observed[0].is_connected
@@ -247,7 +247,7 @@ class TestConnection:
 
     async def test_close_ends_a_publish_in_progress(self, host: str, inbox: Inbox) -> None:
         async with (
-            TcpProxy(f"tcp://{host}") as proxy,
+            BrokerProxy(f"tcp://{host}") as proxy,
             opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
@@ -277,7 +277,7 @@ class TestEmulatorKilled:
         topic = unique("topic")
 
         async with (
-            TcpProxy(f"tcp://{private.host}") as proxy,
+            BrokerProxy(f"tcp://{private.host}") as proxy,
             opened_publisher(
                 f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=RequestLimits(count=50)
             ) as publisher,
@@ -295,7 +295,7 @@ class TestEmulatorKilled:
             unavailable_reason = publisher.unavailable_reason()
             await private.start()
             proxy.release_responses()
-            await proxy.heal()
+            await proxy.accept()
             await eventually(lambda: publisher.unavailable_reason() is None)
             confirmed, others = split(events, receipt)
             async with open_inbox(private.host, topic=topic, is_created=False) as after:

@@ -20,9 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from google.pubsub_v1.types import PublishRequest
 from grpc import StatusCode
 
+from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
-from sentinel.ports.errors import Misconfigured
+from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
+from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import FakeService, always, in_turn, opened_publisher
@@ -260,6 +262,10 @@ def private_keys() -> tuple[str, str]:
 
 
 def write_key_file(path: Path, *, key: str, key_id: str) -> None:
+    path.write_text(service_account_key(key=key, key_id=key_id))
+
+
+def service_account_key(*, key: str, key_id: str) -> str:
     content = {
         "type": "service_account",
         "project_id": pubsub.PROJECT,
@@ -268,7 +274,7 @@ def write_key_file(path: Path, *, key: str, key_id: str) -> None:
         "client_email": f"sentinel@{pubsub.PROJECT}.iam.gserviceaccount.com",
         "token_uri": "https://oauth2.googleapis.com/token",
     }
-    path.write_bytes(msgspec.json.encode(content))
+    return msgspec.json.encode(content).decode()
 
 
 def signed_with(key_id: str) -> Callable[[str], pubsub.CallError]:
@@ -281,6 +287,14 @@ def signed_with(key_id: str) -> Callable[[str], pubsub.CallError]:
         return None if is_valid else StatusCode.UNAUTHENTICATED
 
     return check
+
+
+INVALID_KEYS = [
+    f'{{"type": "service_account", "private_key": "{SECRET}"',
+    f'{{"type": "service_account", "private_key": "{SECRET}"}}',
+    f'{{"type": "service_account", "private_key": "{SECRET}", "client_email": "a@b", "token_uri": "u"}}',
+    f'{{"type": "authorized_user", "refresh_token": "{SECRET}"}}',
+]
 
 
 class TestCredentials:
@@ -317,6 +331,48 @@ class TestCredentials:
             receipt = await publisher.publish(make_events(3), deadline=TIMEOUT)
 
         assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 3, receipt.error
+
+    async def test_a_given_service_account_wins_over_the_environment(
+        self, secure: FakeService, first_key: Path, private_keys: tuple[str, str]
+    ) -> None:
+        secure.on_authorization = signed_with("second")
+        given = service_account_key(key=private_keys[1], key_id="second")
+
+        async with opened_publisher("", endpoint=secure.host, credentials_json=given) as publisher:
+            receipt = await publisher.publish(make_events(3), deadline=TIMEOUT)
+
+        assert list(receipt.outcomes) == [PublishOutcome.CONFIRMED] * 3, receipt.error
+
+    @pytest.mark.usefixtures("no_credentials")
+    async def test_adapters_use_the_given_service_account(
+        self, secure: FakeService, private_keys: tuple[str, str]
+    ) -> None:
+        given = service_account_key(key=private_keys[0], key_id="first")
+        subscriber = PubSubSubscriber(
+            project_id=pubsub.PROJECT,
+            topic="topic",
+            subscription="dns",
+            max_in_flight=1,
+            endpoint=secure.host,
+            credentials_json=given,
+        )
+        letters = PubSubDeadLetters(
+            project_id=pubsub.PROJECT,
+            topic="topic",
+            subscription="dns",
+            endpoint=secure.host,
+            credentials_json=given,
+        )
+
+        # The service implements no subscriptions. Without credentials there would be no call at all.
+        with pytest.raises(Unavailable, match="UNIMPLEMENTED"):
+            await letters.peek(limit=1)
+        await subscriber.open()
+        reason = subscriber.unavailable_reason()
+        await subscriber.close()
+
+        assert reason is not None
+        assert "UNIMPLEMENTED" in reason
 
     async def test_no_token_is_sent_to_an_emulator(self, service: FakeService, first_key: Path) -> None:
         seen: list[str] = []
@@ -363,15 +419,22 @@ class TestCredentials:
         with pytest.raises(Misconfigured, match=f"File {key_file} was not found"):
             await publisher.open()
 
-    @pytest.mark.parametrize(
-        "content",
-        [
-            f'{{"type": "service_account", "private_key": "{SECRET}"',
-            f'{{"type": "service_account", "private_key": "{SECRET}"}}',
-            f'{{"type": "service_account", "private_key": "{SECRET}", "client_email": "a@b", "token_uri": "u"}}',
-            f'{{"type": "authorized_user", "refresh_token": "{SECRET}"}}',
-        ],
-    )
+    @pytest.mark.parametrize("content", [*INVALID_KEYS, f'["{SECRET}"]'])
+    async def test_the_text_of_an_invalid_given_key_is_never_shown(
+        self, content: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        observed: list[Connectivity] = []
+        publisher = PubSubPublisher(
+            project_id=pubsub.PROJECT, topic="topic", observe=observed.append, credentials_json=content
+        )
+
+        with pytest.raises(Misconfigured, match="expected the key of a service account, as JSON") as raised:
+            await publisher.open()
+
+        assert SECRET not in f"{raised.value!r} {raised.value.__cause__!r} {observed} {caplog.text}"
+
+    @pytest.mark.parametrize("content", INVALID_KEYS)
     async def test_the_content_of_an_invalid_key_file_is_never_shown(
         self, key_file: Path, content: str, caplog: pytest.LogCaptureFixture
     ) -> None:

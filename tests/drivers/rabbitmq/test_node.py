@@ -44,7 +44,7 @@ async def check_loss_during_batch(
     """
     exchange, queue = rabbitmq.unique("exchange"), rabbitmq.unique("queue")
     events = make_events(MANY)
-    async with rabbitmq.TcpProxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
+    async with rabbitmq.BrokerProxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
         async with rabbitmq.open_inbox(broker.url, exchange=exchange, queue=queue, keep=True):
             publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > HALF_SENT)
@@ -85,7 +85,7 @@ class TestAlarm:
     async def test_nothing_is_sent_during_a_memory_alarm(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         async with (
             rabbitmq.open_inbox(private_rabbitmq.url) as inbox,
-            rabbitmq.TcpProxy(private_rabbitmq.url) as proxy,
+            rabbitmq.BrokerProxy(private_rabbitmq.url) as proxy,
             opened(proxy.url, inbox.exchange) as publisher,
         ):
             async with private_rabbitmq.alarm():
@@ -106,7 +106,7 @@ class TestAlarm:
 
             assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 50
             assert publisher.unavailable_reason() is None
-            assert proxy.connections == 1
+            assert proxy.accepted == 1
 
 
 class TestTls:

@@ -23,7 +23,8 @@ from sentinel.ports.publisher import Connectivity, Publisher, PublishOutcome, Re
 from sentinel.runtime.backoff import Backoff
 from tests.contract.connection import opened
 from tests.contract.publisher import CONTENT_TYPES, attributes_of, check_attributes
-from tests.support.brokers.rabbitmq import Inbox, TcpProxy, eventually, make_events, open_inbox, unique, url_of
+from tests.contract.publisher import make_events as make_large_events
+from tests.support.brokers.rabbitmq import BrokerProxy, Inbox, eventually, make_events, open_inbox, unique, url_of
 from tools.services.rabbitmq import RABBITMQ_PORT
 
 TIMEOUT = timedelta(seconds=20)
@@ -177,13 +178,13 @@ class TestExchange:
             await make_publisher(rabbitmq_url, "née").open()
 
     async def test_a_failed_open_leaves_nothing_running(self, rabbitmq_url: str) -> None:
-        async with TcpProxy(rabbitmq_url) as proxy:
+        async with BrokerProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, "amq.topic")
             with pytest.raises(Misconfigured):
                 await publisher.open()
 
             assert publisher.unavailable_reason() == "the publisher is not open"
-            assert proxy.connections == 1
+            assert proxy.accepted == 1
 
     async def test_a_predeclared_exchange_of_the_right_type_is_used(self, rabbitmq_url: str) -> None:
         async with opened(make_publisher(rabbitmq_url, "amq.fanout")) as publisher:
@@ -264,7 +265,7 @@ class TestOutcomes:
 
     async def test_at_most_the_window_is_unconfirmed(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            TcpProxy(rabbitmq_url) as proxy,
+            BrokerProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=10)) as publisher,
         ):
             proxy.hold_responses()
@@ -279,7 +280,7 @@ class TestOutcomes:
         events = make_events(40)
 
         async with (
-            TcpProxy(rabbitmq_url) as proxy,
+            BrokerProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_responses()
@@ -289,7 +290,7 @@ class TestOutcomes:
             proxy.release_responses()
             receipt = await publisher.publish(events[30:], deadline=TIMEOUT)
 
-            assert proxy.connections == 1
+            assert proxy.accepted == 1
         assert {*first.outcomes, *second.outcomes} == {PublishOutcome.UNCONFIRMED}
         assert in_flight == 20
         assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 10
@@ -297,7 +298,7 @@ class TestOutcomes:
 
     async def test_a_deadline_that_has_passed_sends_nothing(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            TcpProxy(rabbitmq_url) as proxy,
+            BrokerProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
@@ -307,7 +308,7 @@ class TestOutcomes:
 
     async def test_cancelling_leaves_the_publisher_usable(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
-            TcpProxy(rabbitmq_url) as proxy,
+            BrokerProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_responses()
@@ -321,17 +322,59 @@ class TestOutcomes:
 
         assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 100
 
+    async def test_nothing_of_an_abandoned_batch_is_sent_later(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        events = make_large_events(1_000, padding=20_000)  # more than all buffers on the way hold
+        async with (
+            BrokerProxy(rabbitmq_url) as proxy,
+            opened(make_publisher(proxy.url, inbox.exchange, window=1_000)) as publisher,
+        ):
+            proxy.hold_requests()
+            publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
+            await asyncio.wait([publishing], timeout=SHORT.total_seconds())
+
+            publisher.abandon()
+            receipt = await publishing
+            proxy.release_requests()
+            await eventually(lambda: proxy.has_been_reset)
+            again = await publish_once_connected(publisher, make_events(1))
+
+        assert receipt.outcomes.count(PublishOutcome.UNCONFIRMED) > 900, "a few were on their way before the stall"
+        assert "abandoned" in receipt.error
+        assert again.outcomes == [PublishOutcome.CONFIRMED]
+
+    async def test_an_abandoned_batch_is_not_sent_by_the_next_connection(
+        self, rabbitmq_url: str, inbox: Inbox
+    ) -> None:
+        async with (
+            BrokerProxy(rabbitmq_url) as proxy,
+            opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
+        ):
+            proxy.hold_responses()
+            await proxy.cut()
+            await proxy.accept()
+            await eventually(lambda: proxy.accepted == 2)
+            publishing = asyncio.create_task(publisher.publish(make_events(1), deadline=TIMEOUT))
+            await asyncio.sleep(0)
+
+            publisher.abandon()
+            proxy.release_responses()
+            receipt = await publishing
+            await publish_once_connected(publisher, make_events(1, first=1))
+
+        assert receipt.outcomes == [PublishOutcome.UNCONFIRMED]
+        assert len(await inbox.receive_all()) == 1
+
 
 class TestConnection:
     async def test_a_broker_that_starts_later_is_found(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
-        async with TcpProxy(rabbitmq_url) as proxy:
+        async with BrokerProxy(rabbitmq_url) as proxy:
             await proxy.cut()
             async with opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher:
                 before = await publisher.publish(make_events(1), deadline=TIMEOUT)
                 unavailable_reason = publisher.unavailable_reason()
-                await proxy.heal()
+                await proxy.accept()
                 after = await publish_once_connected(publisher, make_events(1))
 
         assert before.outcomes == [PublishOutcome.UNCONFIRMED]
@@ -362,14 +405,14 @@ class TestConnection:
         events = make_events(5_000)
 
         async with (
-            TcpProxy(rabbitmq_url) as proxy,
+            BrokerProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             publishing = asyncio.create_task(publisher.publish(events, deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > 500_000)
             await proxy.cut()
             receipt = await publishing
-            await proxy.heal()
+            await proxy.accept()
             again = await publish_once_connected(publisher, make_events(1, first=5_000))
 
         assert PublishOutcome.CONFIRMED in receipt.outcomes
@@ -382,12 +425,12 @@ class TestConnection:
         observed: list[Connectivity] = []
 
         async with (
-            TcpProxy(rabbitmq_url) as proxy,
+            BrokerProxy(rabbitmq_url) as proxy,
             opened(make_publisher(proxy.url, inbox.exchange, observe=observed.append)) as publisher,
         ):
             await proxy.cut()
             await eventually(lambda: publisher.unavailable_reason() is not None)
-            await proxy.heal()
+            await proxy.accept()
             receipt = await publish_once_connected(publisher, make_events(10))
 
         assert receipt.outcomes == [PublishOutcome.CONFIRMED] * 10
@@ -398,7 +441,7 @@ class TestConnection:
     async def test_a_silent_peer_is_disconnected(self, rabbitmq_url: str, inbox: Inbox) -> None:
         publisher_heartbeat = timedelta(milliseconds=50)
 
-        async with TcpProxy(rabbitmq_url) as proxy:
+        async with BrokerProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, inbox.exchange, heartbeat=publisher_heartbeat)
             async with opened(publisher):
                 proxy.hold_responses()
@@ -407,7 +450,7 @@ class TestConnection:
                 proxy.release_responses()
                 receipt = await publish_once_connected(publisher, make_events(1, first=1))
 
-                assert proxy.connections == 2
+                assert proxy.accepted == 2
         assert silent.outcomes == [PublishOutcome.UNCONFIRMED]
         assert unavailable_reason is not None
         assert "no response for" in unavailable_reason
@@ -419,10 +462,10 @@ class TestConnection:
         caplog.set_level(logging.DEBUG)
         observed: list[Connectivity] = []
 
-        async with TcpProxy(url_of(RABBITMQ_PORT, user=("guest", "s3cr3t/+ %41"))) as proxy:
+        async with BrokerProxy(url_of(RABBITMQ_PORT, user=("guest", "s3cr3t/+ %41"))) as proxy:
             publisher = make_publisher(proxy.url, "events", observe=observed.append)
             async with opened(publisher):
-                await eventually(lambda: proxy.connections > 1)
+                await eventually(lambda: proxy.accepted > 1)
                 receipt = await publisher.publish(make_events(1), deadline=TIMEOUT)
                 unavailable_reason = publisher.unavailable_reason()
 
@@ -456,7 +499,7 @@ class TestConnection:
         assert receipt.error == "the publisher is not open"
 
     async def test_close_ends_the_connection_and_may_be_repeated(self, rabbitmq_url: str, inbox: Inbox) -> None:
-        async with TcpProxy(rabbitmq_url) as proxy:
+        async with BrokerProxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, inbox.exchange)
             await publisher.open()
 
@@ -464,7 +507,7 @@ class TestConnection:
             await publisher.close()
 
             await eventually(lambda: proxy.open == 0)
-            assert proxy.connections == 1
+            assert proxy.accepted == 1
 
     async def test_a_closed_publisher_can_be_opened_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
         publisher = make_publisher(rabbitmq_url, inbox.exchange)
@@ -478,10 +521,13 @@ class TestConnection:
         assert ids(await inbox.receive(2)) == ["event-0", "event-1"]
 
     async def test_opening_twice_makes_one_connection(self, rabbitmq_url: str, inbox: Inbox) -> None:
-        async with TcpProxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, inbox.exchange)) as publisher:
+        async with (
+            BrokerProxy(rabbitmq_url) as proxy,
+            opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
+        ):
             await publisher.open()
 
-            assert proxy.connections == 1
+            assert proxy.accepted == 1
 
 
 class TestAddress:

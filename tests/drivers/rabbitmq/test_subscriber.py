@@ -31,8 +31,8 @@ from tests.contract.connection import opened
 from tests.contract.subscriber import SubscriberOptions, ack_next, take
 from tests.support.brokers.rabbitmq import (
     AT_ONCE,
+    BrokerProxy,
     PrivateRabbitMQ,
-    TcpProxy,
     eventually,
     make_events,
     unique,
@@ -411,7 +411,7 @@ class TestDeadLetters:
         assert len(await letters.peek(limit=10)) == 1
 
     async def test_an_unreachable_broker_is_named_without_its_password(self) -> None:
-        async with TcpProxy("amqp://guest:guest@127.0.0.1:5672") as proxy:
+        async with BrokerProxy("amqp://guest:guest@127.0.0.1:5672") as proxy:
             await proxy.cut()
             letters = RabbitMQDeadLetters(url=url_of(proxy.port, user=("guest", "pa55word")), subscription="dns")
 
@@ -424,13 +424,13 @@ class TestDeadLetters:
 class TestConnection:
     async def test_a_failure_is_observed_once_and_without_the_password(self, topology: Topology) -> None:
         changes: list[Connectivity] = []
-        async with TcpProxy(topology.url) as proxy:
+        async with BrokerProxy(topology.url) as proxy:
             await proxy.cut()
             url = url_of(proxy.port, user=("guest", "pa55word"))
             async with opened(topology.subscriber(url=url, observe=changes.append)) as subscriber:
-                attempts = proxy.connections
-                await proxy.heal()
-                await eventually(lambda: proxy.connections > attempts + 3)
+                attempts = proxy.accepted
+                await proxy.accept()
+                await eventually(lambda: proxy.accepted > attempts + 3)
                 unavailable_reason = subscriber.unavailable_reason()
 
         assert unavailable_reason is not None
@@ -444,7 +444,7 @@ class TestConnection:
         await subscriber.close()
 
     async def test_a_broker_that_never_answers_does_not_block_close(self, topology: Topology) -> None:
-        async with TcpProxy(topology.url) as proxy:
+        async with BrokerProxy(topology.url) as proxy:
             subscriber = topology.subscriber(url=proxy.url)
             await subscriber.open()
             proxy.hold_responses()

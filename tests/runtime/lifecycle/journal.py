@@ -56,9 +56,17 @@ class Journal:
 
         return SharedResource(name, context)
 
-    def part(self, name: str, *loops: Loop, start: Exception | None = None, is_finite: bool = False) -> Part:
+    def part(
+        self,
+        name: str,
+        *loops: Loop,
+        start: Exception | None = None,
+        start_seconds: float = 0,
+        is_finite: bool = False,
+    ) -> Part:
         async def begin() -> None:
             self.note(f"start {name}")
+            await asyncio.sleep(start_seconds)
             if start is not None:
                 raise start
 

@@ -19,6 +19,7 @@ from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts, PartExists
 from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log_format import describe
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.testing.loop import simulated
@@ -108,6 +109,35 @@ async def test_a_taken_name_is_rejected(journal: Journal) -> None:
         await asyncio.sleep(1)
 
     assert "start other" in journal.entries
+
+
+@simulated
+async def test_a_part_is_removed_at_once_while_it_starts(journal: Journal) -> None:
+    async with journal.serving() as parts:
+        await start(parts, "pulse", lambda: journal.part("pulse", start_seconds=3600))
+        before = elapsed()
+
+        assert await parts.remove("pulse")
+
+        assert elapsed() == before
+        assert journal.entries == ["start pulse", "close pulse"]
+
+
+@simulated
+async def test_an_added_part_says_when_it_starts_and_fails(journal: Journal) -> None:
+    seen: list[str] = []
+    loops: list[Loop] = [fails, journal.waits_for_stop("pulse")]
+
+    async with journal.serving() as parts:
+        parts.add(
+            "pulse",
+            lambda: journal.part("pulse", loops.pop(0)),
+            restart=RESTART,
+            observe=lambda failure: seen.append("started" if failure is None else describe(failure)),
+        )
+        await asyncio.sleep(3)
+
+    assert seen == ["started", "LookupError: lost", "started"]
 
 
 @simulated

@@ -237,6 +237,13 @@ def test_a_part_that_cannot_be_built_is_retried_and_blocks_no_other(journal: Jou
     assert journal.entries[:2] == ["start steady", "start late"]
 
 
+def test_a_start_that_hangs_does_not_delay_stopping(journal: Journal) -> None:
+    code = journal.run(journal.part("slow", start_seconds=3600), stop_after=3)
+
+    assert (journal.elapsed, code) == (3 * SECOND, 0)
+    assert journal.entries == ["start slow", "close slow"]
+
+
 def test_waiting_for_a_restart_does_not_delay_stopping(journal: Journal) -> None:
     restart = Backoff(initial=timedelta(hours=1), maximum=timedelta(hours=1))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType, load_broker
 from sentinel.runtime.settings.report import Loaded
+from tests.support.examples import examples
 
 CONFIG_MAP = """apiVersion: v1
 kind: ConfigMap
@@ -24,6 +25,10 @@ data:
   BROKER_SUBSCRIPTION_ID: dns
   LOG_LEVEL: debug
 """
+SERVICE_ACCOUNT_KEY = (
+    '{"type": "service_account", "client_email": "s@p.iam.gserviceaccount.com",'
+    ' "token_uri": "https://oauth2.googleapis.com/token", "private_key": "pr1vate"}'
+)
 BROKER_TYPES = "one of rabbitmq, pubsub, stdout"
 EXCHANGE_TYPES = "fanout, topic, direct, headers or a plugin's x-..."
 
@@ -84,6 +89,7 @@ class TestValues:
                 BROKER_PROJECT_ID="prod",
                 BROKER_TOPIC="t",
                 BROKER_CREATE_TOPIC="yes",
+                BROKER_CREDENTIALS_JSON=SERVICE_ACCOUNT_KEY,
                 BROKER_SUBSCRIPTION_ID="dns",
                 PUBSUB_EMULATOR_HOST="127.0.0.1:8085",
             )
@@ -104,6 +110,7 @@ class TestValues:
             project_id="prod",
             topic="t",
             create_topic=True,
+            credentials_json=Secret(SERVICE_ACCOUNT_KEY),
             subscription_id="dns",
             emulator_host="127.0.0.1:8085",
         )
@@ -154,6 +161,7 @@ class TestValues:
             "BROKER_TOPIC",
             "BROKER_CREATE_TOPIC",
             "BROKER_ORDERING_KEY",
+            "BROKER_CREDENTIALS_JSON",
             "PUBSUB_EMULATOR_HOST",
         ]
 
@@ -272,6 +280,24 @@ class TestProblems:
         assert problems(loaded) == [(None, "BROKER_URL")]
         assert "hunter2" not in str(loaded)
 
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "hunter2",
+            '["hunter2"]',
+            '{"type": "service_account", "private_key": "hunter2"}',
+            SERVICE_ACCOUNT_KEY.replace("service_account", "external_account"),
+            SERVICE_ACCOUNT_KEY.replace('"pr1vate"', "1"),
+            SERVICE_ACCOUNT_KEY.removesuffix("}"),
+        ],
+    )
+    def test_only_the_key_of_a_service_account_is_accepted(self, key: str) -> None:
+        loaded = from_environment(BROKER_TYPE="pubsub", BROKER_PROJECT_ID="p", BROKER_CREDENTIALS_JSON=key)
+
+        assert problems(loaded) == [(None, "BROKER_CREDENTIALS_JSON")]
+        assert "hunter2" not in str(loaded)
+        assert "pr1vate" not in str(loaded)
+
     def test_tls_with_an_amqp_url_is_rejected(self) -> None:
         loaded = from_environment(BROKER_TYPE="rabbitmq", BROKER_URL="amqp://h", BROKER_TLS="true")
 
@@ -333,7 +359,7 @@ class TestProblems:
 
 
 @hypothesis_settings(
-    max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(
     content=st.binary(max_size=40),

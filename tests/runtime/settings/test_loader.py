@@ -20,6 +20,7 @@ from sentinel.pulse.settings import LabelMatch, PulseSettings, load
 from sentinel.runtime.log import LogFormat, LogLevel
 from sentinel.runtime.settings.report import EffectiveSetting, Loaded, SettingsProblem
 from sentinel.runtime.settings.schema import section
+from tests.support.examples import examples
 
 MINIMAL = "resource_type: clusters\nhyperfleet_api:\n  endpoint: http://api:8000\n"
 
@@ -79,13 +80,13 @@ class TestValues:
         assert pulse.resource_selector == ()
         assert pulse.message_data == {"resource_id": ".id", "resource_type": ".kind"}
         assert pulse.message_data_types is DataTypes.TEXT
-        assert pulse.max_age_jitter == pulse.policy.max_age_jitter == 0
+        assert pulse.max_age_jitter == pulse.definition.policy.max_age_jitter == 0
         assert pulse.generation_check is True
         assert pulse.pulse_on_progress is False
         assert pulse.republish_interval is None
         assert pulse.max_events_per_second is None
         assert pulse.event_mode is Mode.STRUCTURED
-        assert pulse.shard == "all"
+        assert pulse.definition.shard == "all"
         api = pulse.hyperfleet_api
         assert (api.endpoint, api.selector_param) == ("http://api:8000", SelectorParam.LABELS)
         assert (api.timeout, api.page_size) == (timedelta(seconds=10), 100)
@@ -131,7 +132,7 @@ log: {level: debug, format: console}
             LabelMatch("region", "us-east"),
             LabelMatch("app.kubernetes.io/tier", "12"),
         )
-        assert pulse.shard == "app.kubernetes.io/tier=12,region=us-east"
+        assert pulse.definition.shard == "app.kubernetes.io/tier=12,region=us-east"
         api = pulse.hyperfleet_api
         assert api.endpoint == "https://api.example:8443/fleet"
         assert api.timeout == timedelta(seconds=3)
@@ -140,9 +141,9 @@ log: {level: debug, format: console}
         assert (api.token_file, api.ca_file, api.gzip) == (Path("/var/run/token"), Path("ca.pem"), True)
         assert pulse.message_data == {"id": ".id", "nested": {"version": "1.10", "deep": {"enabled": "true"}}}
         assert pulse.message_data_types is DataTypes.NATIVE
-        assert pulse.max_age_jitter == pulse.policy.max_age_jitter == 0.25
+        assert pulse.max_age_jitter == pulse.definition.policy.max_age_jitter == 0.25
         assert pulse.generation_check is False
-        assert pulse.pulse_on_progress is pulse.policy.follows_progress is True
+        assert pulse.pulse_on_progress is pulse.definition.policy.follows_progress is True
         assert pulse.republish_interval == timedelta(0)
         assert pulse.max_events_per_second == 0.5
         assert pulse.event_mode is Mode.BINARY
@@ -628,7 +629,7 @@ _TREES = st.recursive(
     max_leaves=12,
 )
 _MANY_EXAMPLES = hypothesis_settings(
-    max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

@@ -16,6 +16,14 @@ from sentinel.runtime.settings.broker import load_broker
 
 PLANTED = "pl4nted-s3cret"
 
+
+def service_account_key(private_key: str) -> str:
+    members = (
+        '"type": "service_account", "client_email": "s@p", "token_uri": "https://oauth2.googleapis.com/token"'
+    )
+    return f'{{{members}, "private_key": "{private_key}"}}'
+
+
 FILE = """resource_type: clusters
 hyperfleet_api:
   endpoint: http://api
@@ -102,6 +110,9 @@ def test_no_secret_of_a_pulse_is_shown(
         ("BROKER_HOST", f"user:{PLANTED}@host"),
         ("BROKER_PORT", f"amqp://user:{PLANTED}@host"),
         ("BROKER_PASSWROD", PLANTED),
+        ("BROKER_CREDENTIALS_JSON", PLANTED),
+        ("BROKER_CREDENTIALS_JSON", f'{{"type": "service_account", "private_key": "{PLANTED}"}}'),
+        ("BROKER_CREDENTIALS_JSON", service_account_key(PLANTED)),
     ],
 )
 @pytest.mark.parametrize("where", ["environment", "file", "list", "manifest", "directory"])
@@ -129,6 +140,14 @@ def test_no_secret_of_the_broker_is_shown(tmp_path: Path, key: str, value: str, 
 
     assert PLANTED not in repr(loaded)
     assert not any(PLANTED in str(problem) for problem in loaded.problems)
+
+
+def test_the_private_key_of_a_service_account_is_returned_for_redaction() -> None:
+    key = service_account_key("line\\nline")
+
+    broker = load_broker(environ={"BROKER_TYPE": "stdout", "BROKER_CREDENTIALS_JSON": key})
+
+    assert {secret.reveal() for secret in broker.secrets} == {key, "line\nline"}
 
 
 def test_every_secret_is_returned_for_redaction(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import grpc.aio  # type: ignore[import-untyped]  # it ships no types
-import pytest
 from google.api_core.exceptions import GoogleAPICallError
 from google.protobuf.empty_pb2 import Empty  # type: ignore[import-untyped]  # it ships no types
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
@@ -37,11 +36,11 @@ from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
 from tests.support.brokers.rabbitmq import AT_ONCE, TIMEOUT, unique
+from tests.support.missing_service import skip_or_fail
 from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
 from tools.services.server import ServiceMissing, free_port
 
 PROJECT = "test-project"
-REQUIRES_ALL = os.environ.get("SENTINEL_REQUIRE_ALL") == "1"
 _MAX_PULL = 1_000
 """The limit of one pull."""
 
@@ -64,13 +63,6 @@ def private_emulator() -> Iterator[PrivateEmulator]:
             skip_or_fail(str(error))
         with emulator:
             yield PrivateEmulator(emulator)
-
-
-def skip_or_fail(reason: str) -> NoReturn:
-    """Skip the test, or fail it if every service is required."""
-    if REQUIRES_ALL:
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 class PrivateEmulator:
@@ -299,6 +291,7 @@ class PublisherOptions(TypedDict, total=False):
     create_topic: bool
     mode: Mode
     endpoint: str
+    credentials_json: str
     ordering_key: str
     limits: RequestLimits
     window: int

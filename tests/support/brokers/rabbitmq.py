@@ -7,8 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -21,8 +20,8 @@ from pamqp.commands import Basic
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.connection import amqp_url
 from sentinel.runtime.backoff import Backoff
+from tests.support.tcp_proxy import TcpProxy
 from tools.services.rabbitmq import RabbitMQNode
-from tools.services.server import free_port
 
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 TIMEOUT = timedelta(seconds=30)
@@ -183,41 +182,19 @@ async def open_inbox(
             await channel.exchange_delete(inbox.exchange)
 
 
-class TcpProxy:
-    """A TCP proxy in front of a broker that fails in every way a network can."""
+class BrokerProxy(TcpProxy):
+    """A proxy in front of the broker at a URL."""
 
     def __init__(self, url: str) -> None:
-        self._target = urlsplit(url)
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._responding = asyncio.Event()
-        self._responding.set()
-        self.connections = 0
-        """How many were accepted so far, including those that failed at once."""
-        self.sent = bytearray()
-        """What the client sent over the last connection."""
-        self.port = free_port()
-
-    @property
-    def open(self) -> int:
-        """How many connections are open."""
-        return len(self._tasks)
-
-    async def __aenter__(self) -> Self:
-        await self.heal()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.cut()
+        self._url = urlsplit(url)
+        assert self._url.hostname is not None
+        assert self._url.port is not None
+        super().__init__(self._url.hostname, self._url.port)
 
     @property
     def url(self) -> str:
         """The broker's URL through this proxy."""
-        return self._target._replace(
-            netloc=f"{self._target.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
-        ).geturl()
+        return self._url._replace(netloc=f"{self._url.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}").geturl()
 
     @property
     def published(self) -> int:
@@ -228,62 +205,6 @@ class TcpProxy:
             count += isinstance(frame, Basic.Publish)
             rest = rest[consumed:]
         return count
-
-    async def cut(self) -> None:
-        """Close every connection and accept none."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def heal(self) -> None:
-        """Accept connections again."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-
-    def hold_responses(self) -> None:
-        """Hold back everything that the broker sends, without closing connections."""
-        self._responding.clear()
-
-    def release_responses(self) -> None:
-        self._responding.set()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self.connections += 1
-        self.sent = bytearray()
-        try:
-            assert self._target.hostname is not None
-            assert self._target.port is not None
-            upstream_reader, upstream_writer = await asyncio.open_connection(
-                self._target.hostname, self._target.port
-            )
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._forward(reader, upstream_writer, record=self.sent))
-                    group.create_task(self._forward(upstream_reader, writer, record=None))
-            finally:
-                upstream_writer.transport.abort()
-        except (asyncio.CancelledError, OSError, ExceptionGroup):
-            pass
-        finally:
-            writer.transport.abort()
-            self._tasks.discard(task)
-
-    async def _forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, record: bytearray | None
-    ) -> None:
-        while data := await reader.read(65536):
-            if record is not None:
-                record += data
-            else:
-                await self._responding.wait()
-            writer.write(data)
-            await writer.drain()
-        raise ConnectionResetError
 
 
 class PrivateRabbitMQ:

@@ -9,19 +9,25 @@ from typing import Protocol, TypeVar
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.fleet.change_log import SqlChangeLog
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
+from sentinel.drivers.sql.identity.store import SqlIdentityStore
 from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.drivers.sql.transaction import transact as sql_transact
 from sentinel.ports.audit import AuditLog, AuditWriter
+from sentinel.ports.change_log import ChangeLog
 from sentinel.ports.database import Database
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.ports.idempotency import IdempotencyStore, StoredResponses
+from sentinel.ports.identity_store import IdentityStore
 from sentinel.testing.audit import MemoryAuditLog
+from sentinel.testing.change_log import MemoryChangeLog
 from sentinel.testing.database import Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.idempotency import MemoryIdempotencyStore
+from sentinel.testing.identity_store import MemoryIdentityStore
 from sentinel.testing.transaction import MemoryTransaction
 from sentinel.testing.transaction import transact as memory_transact
 
@@ -37,8 +43,10 @@ class Backend(ABC):
 
     database: Database
     fleet: FleetStore
+    changes: ChangeLog
     audit: AuditLog
     idempotency: IdempotencyStore
+    identities: IdentityStore
 
     @abstractmethod
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
@@ -49,8 +57,10 @@ class MemoryBackend(Backend):
     def __init__(self, database: MemoryDatabase, fleet: MemoryFleetStore) -> None:
         self._database = self.database = database
         self.fleet = fleet
+        self.changes = MemoryChangeLog(database)
         self.audit = MemoryAuditLog(database)
         self.idempotency = MemoryIdempotencyStore(database)
+        self.identities = MemoryIdentityStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await memory_transact(self._database, lambda: MemoryTransaction(self._database), work)
@@ -60,8 +70,10 @@ class SqlBackend(Backend):
     def __init__(self, database: SqlDatabase) -> None:
         self._database = self.database = database
         self.fleet = SqlFleetStore(database)
+        self.changes = SqlChangeLog(database)
         self.audit = SqlAuditLog(database)
         self.idempotency = SqlIdempotencyStore(database)
+        self.identities = SqlIdentityStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await sql_transact(self._database, SqlTransaction, work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,12 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.api import access as fleet_access
 from sentinel.api import routes as fleet_routes
+from sentinel.api.change_feed import ChangeFeed
 from sentinel.api.kinds import Kinds
+from sentinel.api.resource_streams import ResourceStreams
 from sentinel.api.service import FleetService
 from sentinel.api.telemetry import FleetTelemetry
 from sentinel.core.access import Identity, combine
 from sentinel.core.fleet.documents import KindRules
 from sentinel.core.pulse.decision import Policy
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.identities import MemoryIdentities
@@ -120,8 +124,21 @@ class ApiClient:
             emits_public_names=emits_public_names,
             policies=policies,
         )
-        self.routes = [*fleet_routes.routes(kinds, self.service), *audit_routes(self.backend.audit)]
+        self.feed = ChangeFeed(self.backend.changes, log=log)
+        self.streams = ResourceStreams(
+            store=self.store,
+            changes=self.backend.changes,
+            feed=self.feed,
+            observer=self.telemetry,
+            retention=timedelta(hours=1),
+            log=log,
+        )
+        self._stopping = Stopping()
+        self._loops: list[asyncio.Task[None]] = []
+        self.routes = [*fleet_routes.routes(kinds, self.service, self.streams), *audit_routes(self.backend.audit)]
         known = MemoryIdentities({identity.name: identity for identity in identities})
+        self.known = known.known
+        """Identities by token."""
         guard = Guard(
             identities=[known] if identities else [], permissions=PERMISSIONS, is_insecure=not identities
         )
@@ -129,9 +146,13 @@ class ApiClient:
 
     async def __aenter__(self) -> ApiClient:
         await self.backend.database.open()
+        loops = (self.feed.run, self.streams.end_with_tokens)
+        self._loops = [asyncio.create_task(loop(self._stopping)) for loop in loops]
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._stopping.request()
+        await asyncio.gather(*self._loops)
         await self.backend.database.close()
 
     async def send(

@@ -14,7 +14,7 @@ import re
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum, auto
 from typing import Any, TypeAlias, assert_never
 
@@ -381,20 +381,38 @@ def _selection(query: Mapping[str, str]) -> dict[str, str]:
 
 
 class BulkPages:
-    """Pages of big resources that differ only in their ids."""
+    """Pages of big resources that differ only in their ids, and in the times of their reports if there are any."""
 
-    def __init__(self, *, count: int, last_updated: datetime, has_cursor: bool, shape: ResourceShape) -> None:
+    def __init__(
+        self,
+        *,
+        count: int,
+        last_updated: datetime,
+        has_cursor: bool,
+        shape: ResourceShape,
+        walks_between_reports: int = 0,
+    ) -> None:
+        """Each resource is reported on once in so many walks, a second later each time; with 0, never."""
         self._count = count
+        self._last_updated = last_updated
         self._has_cursor = has_cursor
-        self._template = msgspec.json.encode(shaped_resource(shape, 0, last_updated=last_updated))
+        self._shape = shape
+        self._walks_between_reports = walks_between_reports
+        self._walks = 0
+        self._templates: dict[tuple[int, str], bytes] = {}
 
     def page(self, query: Mapping[str, str]) -> bytes:
         size = int(query["size"])
         first = int(query["after"]) if "after" in query else (int(query["page"]) - 1) * size
-        template, end = self._template, min(first + size, self._count)
-        if "fields" in query:
-            template = compile_fields(query["fields"]).apply(template)
-        items = b",".join([template.replace(b"%012x" % 0, b"%012x" % number) for number in range(first, end)])
+        end, fields = min(first + size, self._count), query.get("fields", "")
+        if not first:
+            self._walks += 1
+        items = b",".join(
+            [
+                self._template(self._reports(number), fields).replace(b"%012x" % 0, b"%012x" % number)
+                for number in range(first, end)
+            ]
+        )
         following = b""
         if self._has_cursor:
             following = b',"next":"%d"' % end if end < self._count else b',"next":null'
@@ -405,6 +423,21 @@ class BulkPages:
             items,
             following,
         )
+
+    def _reports(self, number: int) -> int:
+        """The number of reports on a resource. Those of one walk are spread evenly over the fleet."""
+        between = self._walks_between_reports
+        return (self._walks + number) // between if between else 0
+
+    def _template(self, reports: int, fields: str) -> bytes:
+        found = self._templates.get((reports, fields))
+        if found is None:
+            last_updated = self._last_updated + timedelta(seconds=reports)
+            found = msgspec.json.encode(shaped_resource(self._shape, 0, last_updated=last_updated))
+            if fields:
+                found = compile_fields(fields).apply(found)
+            self._templates[reports, fields] = found
+        return found
 
 
 async def serve_in_bulk(pages: BulkPages) -> None:
@@ -426,6 +459,7 @@ if __name__ == "__main__":
     parser.add_argument("--last-updated", type=datetime.fromisoformat, default=datetime.now(UTC))
     parser.add_argument("--cursor", action="store_true", help="support cursors and fields")
     parser.add_argument("--shape", type=ResourceShape, default=ResourceShape.PLAIN)
+    parser.add_argument("--walks-between-reports", type=int, default=0)
     arguments = parser.parse_args()
     asyncio.run(
         serve_in_bulk(
@@ -434,6 +468,7 @@ if __name__ == "__main__":
                 last_updated=arguments.last_updated,
                 has_cursor=arguments.cursor,
                 shape=arguments.shape,
+                walks_between_reports=arguments.walks_between_reports,
             )
         )
     )

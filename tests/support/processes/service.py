@@ -34,9 +34,11 @@ class ServiceProcess:
         environ: Mapping[str, str],
         program: Sequence[str] = _PROGRAM,
         ignored_event: str = "",
+        stdin: bytes = b"",
     ) -> None:
         """`program` are the arguments of Python before the command. Log lines of `ignored_event` are read and
         dropped, for benchmarks that log millions of them."""
+        self._stdin = stdin
         self._arguments = [*program, *command]
         self._environ = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ} | dict(
             environ
@@ -56,11 +58,14 @@ class ServiceProcess:
             sys.executable,
             *self._arguments,
             env=self._environ,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if self._stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=2**20,
         )
+        if self._process.stdin is not None:
+            self._process.stdin.write(self._stdin)
+            self._process.stdin.write_eof()
         self._readers = [asyncio.create_task(self._read_log()), asyncio.create_task(self._read_output())]
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
         return self
@@ -125,6 +130,14 @@ class ServiceProcess:
             since=since,
         )
 
+    async def until_output(self, wanted: Callable[[str], bool], *, timeout: float = 20) -> None:
+        """Wait until the text on stdout is as wanted."""
+        try:
+            async with asyncio.timeout(timeout), self._arrived:
+                await self._arrived.wait_for(lambda: wanted(self.stdout.decode(errors="replace")))
+        except TimeoutError:
+            raise AssertionError(f"not printed within {timeout} s: {self.stdout[-1000:]!r}") from None
+
     async def readiness(self) -> tuple[int, Line]:
         """Return the status and body of `/readyz`."""
         return await self._get_json("/readyz")
@@ -139,14 +152,14 @@ class ServiceProcess:
             assert response.status == 200
             return await response.text()
 
-    async def metric(self, name: str, **labels: str) -> float:
+    async def metric(self, name: str, *, prefix: str = "hyperfleet_sentinel_", **labels: str) -> float:
         """Return the sum of a metric over all series with these labels."""
         text = await self.metrics_text()
         return sum(
             sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name == f"hyperfleet_sentinel_{name}" and labels.items() <= sample.labels.items()
+            if sample.name == prefix + name and labels.items() <= sample.labels.items()
         )
 
     async def _get_json(self, path: str) -> tuple[int, Line]:
@@ -179,7 +192,9 @@ class ServiceProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         while chunk := await self._process.stdout.read(_CHUNK_SIZE):
-            self.stdout += chunk
+            async with self._arrived:
+                self.stdout += chunk
+                self._arrived.notify_all()
 
 
 class SentinelProcess(ServiceProcess):
@@ -252,8 +267,10 @@ async def run_command(
     environ: Mapping[str, str] | None = None,
     program: Sequence[str] = _PROGRAM,
     timeout: float = 60,
+    stdin: bytes = b"",
 ) -> CompletedCommand:
     """Run a `sentinel` command until it ends."""
-    async with ServiceProcess([str(word) for word in command], environ=environ or {}, program=program) as process:
+    words = [str(word) for word in command]
+    async with ServiceProcess(words, environ=environ or {}, program=program, stdin=stdin) as process:
         code = await process.exit_code(timeout=timeout)
     return CompletedCommand(code, process.stdout.decode(), process.stderr.decode())

@@ -97,7 +97,7 @@ def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
                     settings.hyperfleet_api,
                     connections=max(100, settings.concurrency),
                     kinds=ready.adapter.kinds,
-                    on_token=redactor.add,
+                    on_token=redactor.rotating(),
                     tracer=context.tracer,
                 ),
                 clock=context.clock,

@@ -35,14 +35,18 @@ def api(
     kinds_file: str | None,
     tokens_file: str | None,
     jwt_key_file: str | None,
+    jwks_url: str | None,
+    jwt_issuer: str | None,
+    jwt_audience: str | None,
     insecure: bool,
     sets: Sequence[str],
     log_overrides: Mapping[str, str],
 ) -> int:
     """Serve the fleet API: resources, adapters' reports, and the conditions aggregated from them.
 
-    Requests need a token (--tokens-file, --jwt-key-file) unless --insecure is given. All data is in the database,
-    which is migrated at startup. SIGTERM or Ctrl-C stops the server after the requests in progress.
+    Requests need a token unless --insecure is given: of a user or token in the database (`sentinel user add`), of
+    --tokens-file, or signed with --jwt-key-file or a key of --jwks-url. All data is in the database, which is
+    migrated at startup. SIGTERM or Ctrl-C stops the server after the requests in progress.
     """
     overrides = options.overrides(
         listen=listen,
@@ -50,6 +54,9 @@ def api(
         kinds_file=kinds_file,
         tokens_file=tokens_file,
         jwt_key_file=jwt_key_file,
+        jwks_url=jwks_url,
+        jwt_issuer=jwt_issuer,
+        jwt_audience=jwt_audience,
         insecure=insecure,
     )
     overrides |= log_overrides
@@ -80,13 +87,14 @@ def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, contex
         from sentinel.cli.wiring.server import build_database, build_server
         from sentinel.web.audit import Auditor
     database = build_database(settings)
+    auditor = Auditor()
     built = build_server(
         [
             wiring.build_api(
                 settings,
                 kinds=kinds,
                 database=database,
-                auditor=Auditor(),
+                auditor=auditor,
                 clock=context.clock,
                 tracer=context.tracer,
             )
@@ -99,5 +107,6 @@ def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, contex
         metrics_prefix=wiring.METRICS_PREFIX,
         context=context,
         log=context.log,
+        auditor=auditor,
     )
     return built.assembly(kinds=[kind.plural for kind in kinds])

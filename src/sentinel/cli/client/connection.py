@@ -16,13 +16,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import assert_never
 
+from sentinel.core.fleet.lifecycle import API_ROOT
+from sentinel.core.labels import parse
+from sentinel.drivers.fleet_api.fleet_stream import HttpFleetStream
 from sentinel.drivers.rest import url
-from sentinel.drivers.rest.client import RestClient, ssl_context
+from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected, ServerError, TooLarge, Unreachable, UnreachableReason
 from sentinel.drivers.rest.proxies import Proxies
 from sentinel.drivers.rest.responses import RestResponse
+from sentinel.drivers.rest.tls import ssl_context
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.ports.errors import Misconfigured
+from sentinel.ports.fleet_stream import FleetStream
+from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.report import printable
 from sentinel.version import __version__
@@ -31,6 +37,9 @@ REQUEST_TIMEOUT = timedelta(seconds=30)
 """Limit for one request, up to the last byte of its response."""
 
 _MAX_REASON_LENGTH = 300
+
+_RECONNECTING = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5), jitter=0.3)
+"""Shorter than that of services, because a person is waiting."""
 
 _log = get_logger("client")
 
@@ -120,6 +129,19 @@ class ServerConnection:
                 seconds=round(loop.time() - began, 3),
             )
         return response
+
+    def stream(self, plural: str, *, labels: str = "", fields: str = "") -> FleetStream:
+        """Return the stream of a list. It ends with the connection. Raises `SelectorError` for invalid labels."""
+        return HttpFleetStream(
+            self._client,
+            resource_type=plural,
+            selector=parse(labels),
+            checks_labels=False,
+            timeout=self._timeout,
+            fields=tuple(fields.split(",")) if fields else (),
+            root=API_ROOT,
+            resuming=_RECONNECTING,
+        )
 
     def _unreachable_message(self, error: Unreachable) -> str:
         match error.reason:

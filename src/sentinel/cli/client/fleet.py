@@ -17,6 +17,7 @@ from sentinel.core.problem_codes import Code
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.url import segment
+from sentinel.ports.fleet_stream import FleetStream
 from sentinel.runtime.settings.report import closest_match
 
 T = TypeVar("T")
@@ -91,6 +92,12 @@ class FleetClient:
             if after is None:
                 return
         raise ServerError(f"{plural}: expected at most {_MAX_PAGES} pages, got more")
+
+    def stream(self, plural: str, query: Mapping[str, str]) -> FleetStream | None:
+        """Return the stream of a list, or None if the query asks for more than streams can do."""
+        if any(value for name, value in query.items() if name not in ("labels", "fields")):
+            return None
+        return self._connection.stream(plural, labels=query.get("labels", ""), fields=query.get("fields", ""))
 
     async def get(self, plural: str, resource_id: str) -> FetchedDocument:
         """Return the resource of this kind; `resources` stands for any kind."""

@@ -18,7 +18,7 @@ import msgspec
 from sentinel.cli.client import json_tree
 from sentinel.core.json import Json
 from sentinel.runtime.settings import yaml_file
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode, locate
 from sentinel.runtime.settings.report import (
     Origin,
     SettingsProblem,
@@ -79,25 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         if field.startswith(_OWNER) and self.node.get(_OWNER) is None:
             field = "parent"
-        return SettingsProblem.at(_locate(self.node, field)[1], field, message)
-
-
-def _locate(node: Node, path: str) -> tuple[int, Origin]:
-    """Return the position of the value at a path, and how much of the path does not exist in the tree.
-
-    The path is matched against the keys instead of being split, because keys may contain dots.
-    """
-    children: Iterator[tuple[str, Node]] = iter(())
-    if isinstance(node, MappingNode):
-        children = ((member.key, member.value) for member in node.members)
-    elif isinstance(node, ListNode):
-        children = ((f"[{index}]", item) for index, item in enumerate(node.items))
-    best = (len(path), node.at)
-    for key, child in children:
-        rest = path.removeprefix(key)
-        if path.startswith(key) and rest[:1] in ("", ".", "["):
-            best = min(best, _locate(child, rest.removeprefix(".")), key=lambda found: found[0])
-    return best
+        return SettingsProblem.at(locate(self.node, field), field, message)
 
 
 def read(file: Path) -> tuple[Manifest, ...]:

@@ -58,7 +58,11 @@ class ServerOptions:
         self._log = log
 
     def run(self, work: Work) -> int:
-        """Run `work` with a client of the server; return the exit code."""
+        """Run `work` with a client of the fleet API; return the exit code."""
+        return self.run_connected(lambda connection: work(FleetClient(connection)))
+
+    def run_connected(self, work: Callable[[ServerConnection], Coroutine[Any, Any, int]]) -> int:
+        """Run `work` with a connection to the server; return the exit code."""
         token = os.environ.get(TOKEN, "").strip()
         try:
             connection = ServerConnection(server=self._url, ca_file=self._ca_file, token=token)
@@ -68,7 +72,7 @@ class ServerOptions:
         async def session() -> int:
             try:
                 async with connection:
-                    return await work(FleetClient(connection))
+                    return await work(connection)
             except ServerError as error:
                 return fail(str(error))
             except AmbiguousName as error:

@@ -1,7 +1,8 @@
 """`sentinel watch`: print resources as they change.
 
-It polls: one resource with a conditional request, so that an unchanged one costs only headers, and a list page by
-page. It keeps running while the server is down, because users often watch across a restart.
+A list is followed by the server's stream, so that a change shows when it happens. Without a stream, and for one
+resource, it polls: one resource with a conditional request, so that an unchanged one costs only headers, and a
+list page by page. It keeps running while the server is down, because users often watch across a restart.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from enum import StrEnum
 from typing import TypeAlias
@@ -22,6 +24,15 @@ from sentinel.cli.client.fleet import FetchedDocument, FleetClient, decode, is_n
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import OutputFormat
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
+from sentinel.ports.fleet_stream import (
+    Changed,
+    Connected,
+    Disconnected,
+    FleetStream,
+    Removed,
+    StreamEnd,
+    Synced,
+)
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
 
@@ -31,7 +42,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 class ChangeType(StrEnum):
-    """How a resource changed since the last poll.
+    """How a resource changed since it was last printed.
 
     Several changes between two polls are one.
     """
@@ -58,7 +69,10 @@ Snapshot: TypeAlias = Mapping[str, bytes]
 @click.argument("resource_id", metavar="[ID]", default="")
 @session.selector_option
 @click.option(
-    "--interval", callback=session.parse_duration, default="1s", help="The time between polls. Default: 1s."
+    "--interval",
+    callback=session.parse_duration,
+    default="1s",
+    help="The time between polls, where there is no stream. Default: 1s.",
 )
 @options.output_option
 @session.server_options
@@ -89,25 +103,15 @@ def run_watch(
 
     async def work(fleet: FleetClient) -> int:
         poller = _ResourcePoller(fleet, plural, resource_id) if resource_id else _ListPoller(fleet, plural, query)
-        printer: _Printer | None = None
-        before: Snapshot = {}
-        is_disconnected = False
-        while True:
-            try:
-                current = await poller.poll()
-                if printer is None:
-                    printer = _Printer(output, (await fleet.kind(poller.plural)).required_adapters)
-                printer.print(current, list(changes(before, current)))
-                before, is_disconnected = current, False
-            except ServerError as error:
-                if printer is None or not error.is_retryable:
-                    raise
-                if not is_disconnected:
-                    session.fail(f"{error} – trying again until Ctrl-C")
-                is_disconnected = True
-            if resource_id and not before:
-                return ExitCode.SUCCESS
+        watching = _Watching(fleet, poller, output)
+        await watching.poll()
+        stream = None if resource_id else fleet.stream(plural, query)
+        if stream is not None:
+            await watching.follow(stream)
+        while not (resource_id and watching.is_empty):
             await asyncio.sleep(interval.total_seconds())
+            await watching.poll()
+        return ExitCode.SUCCESS
 
     code = server.run(work)
     return ExitCode.SUCCESS if code == _INTERRUPTED else code
@@ -118,11 +122,82 @@ def changes(before: Snapshot, now: Snapshot) -> Iterator[WatchEvent]:
     for resource_id, document in now.items():
         if resource_id not in before:
             yield WatchEvent(ChangeType.ADDED, msgspec.Raw(document))
-        elif before[resource_id] != document:
+        elif before[resource_id] != document and _is_different(before[resource_id], document):
             yield WatchEvent(ChangeType.MODIFIED, msgspec.Raw(document))
     for resource_id, document in before.items():
         if resource_id not in now:
             yield WatchEvent(ChangeType.DELETED, msgspec.Raw(document))
+
+
+def _is_different(before: bytes, now: bytes) -> bool:
+    """Whether two documents say something else; a stream may write the same one differently."""
+    return decode(before, object) != decode(now, object)
+
+
+class _Watching:
+    """What has been printed so far, and how it is kept up to date."""
+
+    def __init__(self, fleet: FleetClient, poller: _ResourcePoller | _ListPoller, output: OutputFormat) -> None:
+        self._fleet = fleet
+        self._poller = poller
+        self._output = output
+        self._printer: _Printer | None = None
+        self._shown: Snapshot = {}
+        self._is_disconnected = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no resource is left."""
+        return not self._shown
+
+    async def poll(self) -> None:
+        """Poll once and print what has changed. Raises `ServerError` only if trying again does not help."""
+        try:
+            current = await self._poller.poll()
+            if self._printer is None:
+                self._printer = _Printer(
+                    self._output, (await self._fleet.kind(self._poller.plural)).required_adapters
+                )
+            self._print(self._printer, current)
+            self._is_disconnected = False
+        except ServerError as error:
+            if self._printer is None or not error.is_retryable:
+                raise
+            if not self._is_disconnected:
+                session.fail(f"{error} – trying again until Ctrl-C")
+            self._is_disconnected = True
+
+    async def follow(self, stream: FleetStream) -> None:
+        """Print what the stream brings. Return only if the server has none."""
+        current = dict(self._shown)
+        listed: dict[str, bytes] | None = None
+        """What the stream has listed since it began, until it is in sync."""
+        async with aclosing(stream.follow()) as batches:
+            async for batch in batches:
+                for item in batch:
+                    match item:
+                        case Connected(is_resumed=False):
+                            listed = {}
+                        case Changed(resource=resource):
+                            target = current if listed is None else listed
+                            target[resource.observation.id] = bytes(resource.document)
+                        case Removed(id=resource_id):
+                            (current if listed is None else listed).pop(resource_id, None)
+                        case Synced() if listed is not None:
+                            current, listed = listed, None
+                        case Disconnected(reason=StreamEnd.UNSUPPORTED):
+                            return
+                        case Disconnected():
+                            await self.poll()  # it says what is wrong
+                            current = dict(self._shown)
+                        case _:
+                            """Resumed, or a resource that cannot be read."""
+                if listed is None and self._printer is not None:
+                    self._print(self._printer, dict(current))
+
+    def _print(self, printer: _Printer, current: Snapshot) -> None:
+        printer.print(current, list(changes(self._shown, current)))
+        self._shown = current
 
 
 class _ResourcePoller:

@@ -59,9 +59,9 @@ def explain(
     """
 
     async def inspect(session: InspectionSession, settings: PulseSettings) -> int:
-        async with session.open_fleet(settings) as fleet:
+        async with session.open_fleet(settings.definition) as fleet:
             explanation = await explain_fleet(
-                settings,
+                settings.definition,
                 fleet=fleet,
                 at=at or SystemClock().now(),
                 resource_id=resource_id,

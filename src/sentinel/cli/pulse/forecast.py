@@ -20,6 +20,7 @@ from sentinel.pulse.forecast.estimate import Estimate
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
+from sentinel.runtime.log import LogLevel
 from sentinel.runtime.process import ExitCode
 
 _MIN_DURATION = timedelta(minutes=1)
@@ -63,14 +64,15 @@ def forecast(
     """
 
     async def inspect(session: InspectionSession, settings: PulseSettings) -> int:
-        async with session.open_fleet(settings) as fleet:
+        async with session.open_fleet(settings.definition) as fleet:
             result, malformed = await forecast_fleet(
-                settings,
+                settings.definition,
                 fleet=fleet,
                 clock=SystemClock(),
                 size=fleet_size,
                 answer_after=answer_after,
                 duration=over,
+                logs_events=settings.log.level in (LogLevel.DEBUG, LogLevel.INFO),
                 progress=session.progress,
             )
         session.warn_about_malformed(malformed)

@@ -24,6 +24,7 @@ from sentinel.core.pulse.observation import MalformedItem
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.pulse import settings as pulse_settings
+from sentinel.pulse.definition import PulseDefinition
 from sentinel.pulse.explain import UnknownResource
 from sentinel.pulse.forecast.calibration import EmptyFleet
 from sentinel.pulse.settings import PulseSettings
@@ -31,8 +32,9 @@ from sentinel.runtime import process
 from sentinel.runtime.log import Log, configure_logging, get_logger
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.secret_text import mask_secret_text
-from sentinel.runtime.secrets import Redactor
-from sentinel.runtime.settings.report import Loaded, printable
+from sentinel.runtime.secrets import Redactor, Secret
+from sentinel.runtime.settings.log import LogSettings
+from sentinel.runtime.settings.report import printable
 
 _PROGRESS_AFTER = 1.0
 """Seconds after which a walk shows its progress."""
@@ -81,9 +83,9 @@ class InspectionSession:
         self._redactor = redactor
 
     @asynccontextmanager
-    async def open_fleet(self, settings: PulseSettings) -> AsyncIterator[FleetReader]:
-        """The fleet that the settings name, closed at the end."""
-        fleet = build_fleet(settings, on_token=self._redactor.add)
+    async def open_fleet(self, definition: PulseDefinition) -> AsyncIterator[FleetReader]:
+        """The fleet that the pulse watches, closed at the end."""
+        fleet = build_fleet(definition, on_token=self._redactor.add)
         try:
             yield fleet
         finally:
@@ -116,17 +118,10 @@ def print_result(result: object, output: OutputFormat, *, lines: Iterable[str]) 
         click.echo(line)
 
 
-def load_settings(config: Path, *, sets: Sequence[str], log_overrides: Mapping[str, str]) -> Loaded[PulseSettings]:
-    """Load settings as `run` does, and print their problems to stderr."""
-    loaded = pulse_settings.load(
-        file=config,
-        environ=os.environ,
-        sets=sets,
-        overrides=log_overrides,
-    )
-    for problem in loaded.problems:
-        click.echo(mask_secret_text(str(problem)), err=True)
-    return loaded
+def print_problems(problems: Iterable[str]) -> None:
+    """Print why a configuration cannot be used."""
+    for problem in problems:
+        click.echo(mask_secret_text(problem), err=True)
 
 
 def inspect_config(
@@ -137,21 +132,30 @@ def inspect_config(
     log_overrides: Mapping[str, str],
 ) -> int:
     """Load one configuration, run `inspect` with it, and return the exit code."""
-    loaded = load_settings(config, sets=sets, log_overrides=log_overrides)
+    loaded = pulse_settings.load(file=config, environ=os.environ, sets=sets, overrides=log_overrides)
+    print_problems(map(str, loaded.problems))
     settings = loaded.settings
     if settings is None:
         return ExitCode.MISCONFIGURED
-    return run_inspection(lambda session: inspect(session, settings), settings=settings, loaded=[loaded])
+    return run_inspection(
+        lambda session: inspect(session, settings),
+        log_settings=settings.log,
+        secrets=loaded.secrets,
+        warnings=loaded.warnings,
+    )
 
 
-def run_inspection(inspect: Inspect, *, settings: PulseSettings, loaded: Sequence[Loaded[PulseSettings]]) -> int:
+def run_inspection(
+    inspect: Inspect, *, log_settings: LogSettings, secrets: Sequence[Secret], warnings: Sequence[str]
+) -> int:
     """Run `inspect` with logging as the settings say, and return the exit code."""
-    secrets = [secret.reveal() for each in loaded for secret in each.secrets]
-    logging = configure_logging(settings.log.level, settings.log.format, secrets=secrets)
+    logging = configure_logging(
+        log_settings.level, log_settings.format, secrets=[secret.reveal() for secret in secrets]
+    )
     log = get_logger("inspection")
     session = InspectionSession(log=log, redactor=logging.redactor, progress=WalkProgress(sys.stderr))
     try:
-        for warning in dict.fromkeys(warning for each in loaded for warning in each.warnings):
+        for warning in warnings:
             log.warning("settings.warning", problem=warning)
         return process.main(_with_errors_printed(inspect, session), log=log)
     finally:

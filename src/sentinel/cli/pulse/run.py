@@ -11,12 +11,12 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
+from sentinel.cli.wiring.pulse import build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, probe_options, refuse, serve
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.lifecycle.part import shared_resource
+from sentinel.runtime.lifecycle.part import Part, shared_resource
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded
 
@@ -58,19 +58,24 @@ def run(
 def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceContext) -> Assembly:
     redactor = context.redactor
     metrics = build_pulse_metrics(context.metrics)
-    publisher = build_publisher(broker, mode=settings.event_mode)
+    definition = settings.definition
+    publisher = build_publisher(broker, mode=definition.event_mode)
+
+    def build() -> Part:
+        fleet = build_watched_fleet(definition, on_token=redactor.rotating(), tracer=context.tracer)
+        return build_pulse(
+            definition,
+            fleet=fleet.reader,
+            stream=fleet.stream,
+            publisher=publisher,
+            clock=context.clock,
+            tracer=context.tracer,
+            pacer=Pacer(),
+            series=metrics.claim(shard=definition.shard, resource_type=definition.resource_type),
+        )
+
     return Assembly(
-        parts=[
-            lambda: build_pulse(
-                settings,
-                fleet=build_fleet(settings, on_token=redactor.add, tracer=context.tracer),
-                publisher=publisher,
-                clock=context.clock,
-                tracer=context.tracer,
-                pacer=Pacer(),
-                series=metrics.claim(shard=settings.shard, resource_type=settings.resource_type),
-            )
-        ],
+        parts=[build],
         shared=[shared_resource("broker", publisher)],
         description=_description(settings, broker),
         has_large_bodies=True,
@@ -86,7 +91,7 @@ def _description(settings: PulseSettings, broker: BrokerSettings) -> dict[str, o
     """The fields of the first log line."""
     return {
         "resource_type": settings.resource_type,
-        "selector": settings.shard,
+        "selector": settings.definition.shard,
         "endpoint": settings.hyperfleet_api.endpoint,
         "poll_interval": settings.poll_interval,
         "max_age_not_ready": settings.max_age_not_ready,

@@ -20,7 +20,7 @@ from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import PublishOutcome
-from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch, StreamReport
 
 
 class ActivityLevel(StrEnum):
@@ -68,6 +68,8 @@ def _internal_error(error: BaseException) -> str:
 class PulseActivityObserver:
     """`pulse.report.PulseObserver` of one pulse: emits every event, and errors when they begin or change."""
 
+    needs_every_decision = False
+
     def __init__(self, *, resource_type: str, on_activity: OnActivity, clock: Clock) -> None:
         self._resource_type = resource_type
         self._on_activity = on_activity
@@ -99,6 +101,8 @@ class PulseActivityObserver:
             if error not in self._errors:
                 self._emit_error(error)
         self._errors = errors
+
+    def streamed(self, report: StreamReport) -> None: ...
 
     def crashed(self, error: BaseException) -> None:
         self._emit_error(_internal_error(error))

@@ -16,7 +16,7 @@ from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.up.activity import Activity
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import PublishOutcome
-from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch, StreamReport
 
 _MAX_ACTIVITIES = 200
 """More than any terminal has lines."""
@@ -131,6 +131,10 @@ class DashboardState:
             self._decisions[resource_type] = decisions
             self._ready_counts[resource_type] = sum(each.resource.is_ready for each in decisions.values())
 
+    def add_streamed(self, report: StreamReport) -> None:
+        """Add what a stream has brought to the totals. What it leaves for a poll is counted there."""
+        self.totals = msgspec.structs.replace(self.totals, published=self.totals.published + report.published)
+
     def _remember_name(self, resource_id: str, name: str) -> None:
         if name and (resource_id in self._names or len(self._names) < _MAX_RESOURCES):
             self._names[resource_id] = name
@@ -151,6 +155,8 @@ class DashboardState:
 class DashboardObserver:
     """`pulse.report.PulseObserver` of one pulse: collects its decisions and totals."""
 
+    needs_every_decision = True
+
     def __init__(self, state: DashboardState, resource_type: str) -> None:
         self._state = state
         self._resource_type = resource_type
@@ -169,6 +175,9 @@ class DashboardObserver:
     def finished(self, report: CycleReport) -> None:
         decisions, self._decisions = self._decisions, {}
         self._state.add_cycle(self._resource_type, decisions, report)
+
+    def streamed(self, report: StreamReport) -> None:
+        self._state.add_streamed(report)
 
     def crashed(self, error: BaseException) -> None:
         self._decisions = {}

@@ -23,6 +23,7 @@ import msgspec
 from sentinel.core.access import Role
 from sentinel.drivers.identity import token_editing, tokens_file
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.bearer_tokens import digest_of
 
 PRIVATE = 0o600
 
@@ -123,12 +124,12 @@ class DataDir:
 
     def was_shown(self, token: TokenFile) -> bool:
         """Whether `mark_shown` was called for this token."""
-        return self._read(_shown_marker(token)) == tokens_file.digest_of(token.token)
+        return self._read(_shown_marker(token)) == digest_of(token.token).hex()
 
     def mark_shown(self, token: TokenFile) -> None:
         """Remember that the token was printed. Raises `UnusableDataDir`."""
         try:
-            _write(_shown_marker(token), tokens_file.digest_of(token.token))
+            _write(_shown_marker(token), digest_of(token.token).hex())
         except OSError as error:
             raise _unusable(token.path, error) from error
 
@@ -169,7 +170,7 @@ class DataDir:
     def _is_accepted(self, token: str, *, name: str, role: Role, adapter: str) -> bool:
         if not self.tokens_file.exists():
             return False
-        expected = tokens_file.StoredToken(name, role, tokens_file.digest_of(token), adapter)
+        expected = tokens_file.StoredToken(name, role, digest_of(token).hex(), adapter)
         return expected in tokens_file.read(self.tokens_file).tokens
 
 

@@ -3,11 +3,15 @@
 Neither pulses nor adapters report names and conditions of the whole fleet, so they are read as by any client. Only
 the first page of a large kind is read, which is more than a terminal can show; its pulse knows how many of the
 rest are ready.
+
+A kind is read again when its stream says that something has changed, so that a change shows when it happens.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 
 import msgspec
@@ -21,9 +25,13 @@ from sentinel.cli.up.dashboard_state import DashboardState, KindState
 from sentinel.core.fleet.documents import KindRules
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.ports.clock import Clock
+from sentinel.ports.fleet_stream import Changed, Removed
 from sentinel.runtime.lifecycle.stopping import Stopping
 
 _INTERVAL = timedelta(seconds=1)
+"""Between two polls while nothing changes."""
+_SHORTEST_INTERVAL = timedelta(milliseconds=200)
+"""Between two polls however much changes; about as often as the view is drawn."""
 _PAGE_SIZE = 500
 
 
@@ -53,14 +61,37 @@ class FleetPoller:
         self._clock = clock
         self._connect = connect
         self._states: dict[str, dict[str, _State]] = {}
+        self._has_changes = asyncio.Event()
 
     async def run(self, stopping: Stopping) -> None:
         """Poll until stopped. Errors are retried at the next poll."""
-        async with self._connect() as connection:
+        async with self._connect() as connection, asyncio.TaskGroup() as group:
             fleet = FleetClient(connection)
+            following = [group.create_task(self._follow(connection, kind)) for kind in self._kinds]
             while not await stopping.interrupts(self._poll(fleet)):
-                if await stopping.interrupts(self._clock.sleep(_INTERVAL)):
-                    return
+                if await stopping.interrupts(self._wait()):
+                    break
+            for each in following:
+                each.cancel()
+
+    async def _follow(self, connection: ServerConnection, kind: KindRules) -> None:
+        async with aclosing(connection.stream(kind.plural, fields="id").follow()) as batches:
+            async for batch in batches:
+                if any(isinstance(item, Changed | Removed) for item in batch):
+                    self._has_changes.set()
+
+    async def _wait(self) -> None:
+        """Wait for a change, or for the next poll."""
+        await asyncio.sleep(_SHORTEST_INTERVAL.total_seconds())
+        async with asyncio.TaskGroup() as group:
+            waiting = {
+                group.create_task(self._has_changes.wait()),
+                group.create_task(self._clock.sleep(_INTERVAL - _SHORTEST_INTERVAL)),
+            }
+            _, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in pending:
+                each.cancel()
+        self._has_changes.clear()
 
     async def _poll(self, fleet: FleetClient) -> None:
         query = {"size": str(_PAGE_SIZE), "fields": resource_table.FIELDS, "order": "created_time"}

@@ -29,7 +29,7 @@ from sentinel.cli.up.view import View, ViewOptions
 from sentinel.cli.wiring import api as wiring
 from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
+from sentinel.cli.wiring.pulse import build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.cli.wiring.server import build_database, build_server
 from sentinel.core.pulse.pacing import Pacer
@@ -98,19 +98,20 @@ class UpSession:
         """Kept when a pulse is restarted, so that it does not publish the same events again."""
         pulses = build_pulse_metrics(context.metrics)
         self._series = {
-            each.resource_type: pulses.claim(shard=each.shard, resource_type=each.resource_type)
+            each.resource_type: pulses.claim(shard=each.definition.shard, resource_type=each.resource_type)
             for each in plan.pulses
         }
         database = build_database(plan.server)
+        auditor = Auditor()
         self._server = build_server(
             [
                 wiring.build_api(
                     plan.server,
                     kinds=plan.kinds,
                     database=database,
-                    auditor=Auditor(),
+                    auditor=auditor,
                     clock=context.clock,
-                    policies={each.resource_type: each.policy for each in plan.pulses},
+                    policies={each.resource_type: each.definition.policy for each in plan.pulses},
                     tracer=context.tracer,
                 )
             ],
@@ -122,6 +123,7 @@ class UpSession:
             metrics_prefix=wiring.METRICS_PREFIX,
             context=context,
             log=get_logger("api"),
+            auditor=auditor,
             routes=[welcome.index_page()],
         )
 
@@ -178,12 +180,13 @@ class UpSession:
             return pulse_report.PulseObservers(own, dashboard, activity, log=self._log)
 
         def build() -> Part:
-            local = msgspec.structs.replace(
-                settings, hyperfleet_api=self._local_api(settings.hyperfleet_api, self._tokens.pulse)
-            )
+            definition = settings.definition
+            local = msgspec.structs.replace(definition, api=self._local_api(definition.api, self._tokens.pulse))
+            fleet = build_watched_fleet(local, on_token=self._redactor.add, environ=_NO_PROXY, tracer=self._tracer)
             return build_pulse(
                 local,
-                fleet=build_fleet(local, on_token=self._redactor.add, environ=_NO_PROXY, tracer=self._tracer),
+                fleet=fleet.reader,
+                stream=fleet.stream,
                 publisher=self._publishers[plural],
                 clock=self._clock,
                 tracer=self._tracer,

@@ -8,14 +8,17 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from sentinel.api import access, routes
+from sentinel.api.change_feed import ChangeFeed
 from sentinel.api.kinds import Kinds
 from sentinel.api.maintenance import Maintenance, retention_rules
+from sentinel.api.resource_streams import ResourceStreams
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.wiring.server import BuiltComponent
 from sentinel.core.pulse.decision import Policy
 from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.fleet.change_log import SqlChangeLog
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.part import Part
@@ -55,11 +58,25 @@ def build_api(
         policies=policies,
         tracer=tracer,
     )
+    changes = SqlChangeLog(database)
+    feed = ChangeFeed(changes, log=log)
+    streams = ResourceStreams(
+        store=store,
+        changes=changes,
+        feed=feed,
+        observer=telemetry,
+        retention=settings.retention.changes,
+        log=log,
+    )
     maintenance = Maintenance(service=service, store=store, kinds=kinds, clock=clock, log=log)
     return BuiltComponent(
-        part=Part(name="api", loops=(maintenance.reaggregate_outdated,), registry=registry),
-        web=Component(routes=routes.routes(kinds, service), permissions=access.PERMISSIONS),
-        retention_rules=retention_rules(store, settings.retention),
+        part=Part(
+            name="api",
+            loops=(maintenance.reaggregate_outdated, feed.run, streams.end_with_tokens),
+            registry=registry,
+        ),
+        web=Component(routes=routes.routes(kinds, service, streams), permissions=access.PERMISSIONS),
+        retention_rules=retention_rules(store, changes, settings.retention),
         refresh=telemetry.refresh_if_stale,
     )
 

@@ -38,6 +38,7 @@ class _PubSubOptions(TypedDict):
     topic: str
     create_topic: bool
     emulator_host: str
+    credentials_json: str
     observe: Callable[[Connectivity], None]
 
 
@@ -102,6 +103,7 @@ def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLett
                 topic=broker.topic,
                 subscription=subscription,
                 emulator_host=broker.emulator_host,
+                credentials_json=_credentials_json(broker),
             )
         case BrokerType.STDOUT:
             raise _cannot_subscribe()
@@ -154,8 +156,13 @@ def _pubsub_options(broker: BrokerSettings) -> _PubSubOptions:
         "topic": broker.topic,
         "create_topic": broker.create_topic,
         "emulator_host": broker.emulator_host,
+        "credentials_json": _credentials_json(broker),
         "observe": _log_changes("pubsub"),
     }
+
+
+def _credentials_json(broker: BrokerSettings) -> str:
+    return "" if broker.credentials_json is None else broker.credentials_json.reveal()
 
 
 def _log_changes(name: str) -> Callable[[Connectivity], None]:

@@ -1,9 +1,9 @@
 """Builds a REST server from its components.
 
 A server is a list of components on one listener. Their parts run side by side, and their routes form one
-application with one OpenAPI document. This module adds what every server needs: the shared database, the audit
-log, idempotency keys, probes, metrics and the guard. A component only contributes its routes, its service and its
-tables.
+application with one OpenAPI document. This module adds what every server needs: the shared database, accounts, the
+audit log, idempotency keys, probes, metrics and the guard. A component only contributes its routes, its service
+and its tables.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from sentinel.cli.wiring.accounts import build_accounts
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
@@ -33,6 +34,7 @@ from sentinel.runtime.settings.server import DatabaseSettings, RetentionSettings
 from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.web import audit
 from sentinel.web.app import Component, build_app, page_routes
+from sentinel.web.audit import Auditor
 from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog
@@ -111,17 +113,25 @@ def build_server(
     metrics_prefix: str,
     context: ServiceContext,
     log: Log,
+    auditor: Auditor,
     routes: Sequence[Route] = (),
     identities: Sequence[Identities] = (),
 ) -> BuiltServer:
     """Build a server with one listener for these components.
 
-    `info` heads the OpenAPI document. `routes` are further routes that are not in it. `identities` are added to
-    those in the settings. Raises `Misconfigured` if a file with tokens or keys cannot be used.
+    `info` heads the OpenAPI document. `auditor` is that of the components. `routes` are further routes that are
+    not in the document. `identities` are added to those in the settings and in the database. Raises
+    `Misconfigured` if a file with tokens or keys cannot be used. Opening the database raises it if nobody could
+    use the server.
     """
     audit_log = SqlAuditLog(database)
-    opener = DatabaseOpener(database, clock=context.clock, log=log)
+    accounts = build_accounts(database, auditor=auditor, clock=context.clock)
+    is_usable = settings.insecure or settings.has_credentials or bool(identities)
+    opener = DatabaseOpener(
+        database, clock=context.clock, log=log, check=None if is_usable else accounts.require_any
+    )
     rows = [
+        *accounts.retention_rules,
         *(each for component in components for each in component.retention_rules),
         RetentionRule("audit entries", retention.audit, audit_log.expire),
         RetentionRule("idempotency keys", retention.answers, SqlIdempotencyStore(database).expire),
@@ -131,9 +141,9 @@ def build_server(
     context.metrics.add(registry)
     app = build_app(
         [*_pages(components, context), *routes],
-        components=[*(component.web for component in components), audit_component(audit_log)],
+        components=[*(component.web for component in components), accounts.web, audit_component(audit_log)],
         info=info,
-        guard=build_guard(settings, identities=identities, log=log),
+        guard=build_guard(settings, identities=identities, stored=accounts.identities, log=log),
         log=log,
         observers=(AccessLog(log), RequestMetrics(registry=registry, prefix=metrics_prefix)),
         request_timeout=settings.request_timeout,
@@ -159,18 +169,34 @@ def audit_component(log: SqlAuditLog) -> Component:
     return Component(routes=audit.audit_routes(log), permissions=audit.PERMISSIONS)
 
 
-def build_guard(settings: ServerSettings, *, identities: Sequence[Identities] = (), log: Log) -> Guard:
-    """Build the guard. Raises `Misconfigured` if a file with tokens or keys cannot be used."""
+def build_guard(
+    settings: ServerSettings, *, identities: Sequence[Identities] = (), stored: Identities, log: Log
+) -> Guard:
+    """Build the guard. `stored` are the identities of the database.
+
+    Raises `Misconfigured` if a file with tokens or keys cannot be used.
+    """
     known: list[Identities] = []
     if settings.tokens_file is not None:
         from sentinel.drivers.identity.tokens_file import TokensFile
 
         known.append(TokensFile(settings.tokens_file, log=log))
-    if settings.jwt_key_file is not None:
-        from sentinel.drivers.identity.jwt import JwtKey
+    if settings.jwt_key_file is not None or settings.jwks_url is not None:
+        from sentinel.drivers.identity.jwks import JwtKeySet
+        from sentinel.drivers.identity.jwt import ExpectedClaims, JwtKey
 
-        known.append(JwtKey(settings.jwt_key_file, log=log))
-    return Guard(identities=[*known, *identities], is_insecure=settings.insecure)
+        expected = ExpectedClaims(issuer=settings.jwt_issuer, audience=settings.jwt_audience)
+        if settings.jwt_key_file is not None:
+            known.append(JwtKey(settings.jwt_key_file, expected=expected, log=log))
+        if settings.jwks_url is not None:
+            known.append(JwtKeySet(settings.jwks_url, expected=expected, log=log))
+    known += identities
+    return Guard(
+        identities=[*known, stored],
+        is_insecure=settings.insecure,
+        # Clients that are set up for another server may send its token. It grants less than none.
+        ignores_unknown_tokens=settings.insecure and not known,
+    )
 
 
 def _pages(components: Sequence[BuiltComponent], context: ServiceContext) -> Sequence[Route]:

@@ -76,4 +76,5 @@ def _problems(expression: MatchExpression) -> Iterator[tuple[str, str]]:
 
 
 def _requirement(expression: MatchExpression) -> Requirement:
-    return Requirement(expression.key, _OPERATORS[expression.operator], tuple(sorted(set(expression.values))))
+    operator, values = _OPERATORS[expression.operator], tuple(sorted(set(expression.values)))
+    return Requirement(expression.key, operator, values, is_set=operator is Operator.IN and len(values) == 1)

@@ -44,11 +44,14 @@ class Requirement(msgspec.Struct, frozen=True):
     operator: Operator
     values: tuple[str, ...] = ()
     """Sorted and unique; exactly one integer for `>` and `<`; empty for the two operators of existence."""
+    is_set: bool = False
+    """Whether a single value was written as a set: `tier in (gold)`. It means the same as `tier=gold`, but
+    Kubernetes shows it as it was written."""
 
     def __str__(self) -> str:
         """Return the Kubernetes text form: `tier=gold`, `env notin (dev)`, `!x`."""
         match self.operator:
-            case Operator.IN if len(self.values) == 1:
+            case Operator.IN if self.is_equality:
                 return f"{self.key}={self.values[0]}"
             case Operator.IN | Operator.NOT_IN:
                 return f"{self.key} {self.operator} ({','.join(self.values)})"
@@ -60,6 +63,16 @@ class Requirement(msgspec.Struct, frozen=True):
                 return f"{self.key}{self.operator}{self.values[0]}"
             case _:
                 assert_never(self.operator)
+
+    @property
+    def is_equality(self) -> bool:
+        """Whether it is written as `tier=gold`."""
+        return self.operator is _IN and len(self.values) == 1 and not self.is_set
+
+    @property
+    def normalized(self) -> Requirement:
+        """The requirement, whichever way it was written. Two that mean the same are equal."""
+        return msgspec.structs.replace(self, is_set=False) if self.is_set else self
 
 
 def equality(key: str, value: str) -> Requirement:
@@ -121,8 +134,11 @@ class Selector(msgspec.Struct, frozen=True):
                 assert_never(parameter)
 
     def as_labels_parameter(self) -> str:
-        """Return the value for servers with Kubernetes syntax: `region=us-east,environment=production`."""
-        return str(self)
+        """Return the value for servers with Kubernetes syntax: `region=us-east,environment=production`.
+
+        A single value is an equality, which servers without sets understand, too.
+        """
+        return ",".join(str(each.normalized) for each in self.requirements)
 
     def as_search_parameter(self) -> str:
         """Return the value for servers with search expressions: `labels.region='us-east' and labels.tier='gold'`.
@@ -132,15 +148,27 @@ class Selector(msgspec.Struct, frozen=True):
         return " and ".join(map(_search_expression, self.requirements))
 
     @property
+    def normalized(self) -> frozenset[Requirement]:
+        """The requirements, in whichever order and way they were written. Selectors with equal ones select the
+        same."""
+        return frozenset(each.normalized for each in self.requirements)
+
+    @property
     def shard(self) -> str:
         """The Kubernetes text form with sorted requirements; `all` for an empty selector.
 
         A selector of equalities only is sorted by the text of its requirements, so that metric labels stay stable:
-        `env-2=a` comes before `env=b`. Any other selector is sorted by key.
+        `env-2=a` comes before `env=b`. Any other selector is sorted by key, see `shard_by_key`.
         """
-        if all(each.operator is _IN and len(each.values) == 1 for each in self.requirements):
+        if all(each.is_equality for each in self.requirements):
             return ",".join(sorted(map(str, self.requirements))) or "all"
-        return ",".join(map(str, sorted(self.requirements, key=lambda each: (each.key, str(each)))))
+        return self.shard_by_key
+
+    @property
+    def shard_by_key(self) -> str:
+        """The Kubernetes text form with requirements sorted by key; `all` for an empty selector."""
+        by_key = sorted(self.requirements, key=lambda each: (each.key, str(each)))
+        return ",".join(map(str, by_key)) or "all"
 
 
 def as_integer(value: str) -> int | None:

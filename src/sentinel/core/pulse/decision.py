@@ -52,6 +52,11 @@ class Reason(StrEnum):
     def is_due(self) -> bool:
         return self not in (Reason.NOT_EXPIRED, Reason.PAUSED)
 
+    @property
+    def is_expiry(self) -> bool:
+        """Whether only the age of the status makes the resource due."""
+        return self in (Reason.EXPIRED_NOT_READY, Reason.EXPIRED_READY)
+
 
 # Most resources get this one. Looking up an enum member would take a fifth of the time of their decision.
 _NOT_EXPIRED = Reason.NOT_EXPIRED

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Generic, TypeVar, assert_never, overload
+from typing import Generic, TypeVar, assert_never
 
 import msgspec
 
+from sentinel.core.deferred import DeferredSequence
 from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.pulse.observation import (
     CompleteResource,
@@ -73,6 +74,31 @@ class EndlessList(ValueError):
     """A list that would never end. Do not retry."""
 
 
+class PageIds:
+    """The ids of the resources of a page, with a fingerprint that is equal for the same number of the same ids.
+
+    It is as safe as the hash of a body; see `known_pages`.
+    """
+
+    __slots__ = ("_ids", "_resources", "fingerprint")
+
+    def __init__(self, resources: Sequence[FetchedResource], fingerprint: int | None = None) -> None:
+        """With a fingerprint, the resources are read only when the ids are."""
+        self._ids: frozenset[str] | None = None
+        self._resources = resources
+        self.fingerprint = hash((len(resources), self.all)) if fingerprint is None else fingerprint
+
+    @property
+    def all(self) -> frozenset[str]:
+        if self._ids is None:
+            self._ids = frozenset([resource.observation.id for resource in self._resources])
+            self._resources = ()  # each holds its page in memory
+        return self._ids
+
+
+NO_IDS = PageIds(())
+
+
 class DecodedPage(msgspec.Struct, frozen=True):
     """One response, whichever shape it had."""
 
@@ -80,6 +106,7 @@ class DecodedPage(msgspec.Struct, frozen=True):
     count: int
     """The number of items, malformed ones included."""
     resources: Sequence[FetchedResource]
+    ids: PageIds
     malformed: Sequence[MalformedItem] = ()
     """The malformed items, each with its index."""
     total: int | None = None
@@ -110,10 +137,15 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """While a page is read a second time, the highest page that has been read; otherwise 0."""
     checkpoint: str = ""
     """An earlier cursor. If it comes again, the walk is in a cycle."""
-    recent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    recent: tuple[PageIds, PageIds] = (NO_IDS, NO_IDS)
     """The ids of the last two pages."""
     is_plain: bool = False
     """Whether every item so far was plain, so only the fields of plain items are requested."""
+
+    @property
+    def recent_fingerprints(self) -> tuple[int, int]:
+        earlier, latest = self.recent
+        return earlier.fingerprint, latest.fingerprint
 
 
 class NextPage(msgspec.Struct, frozen=True):
@@ -146,29 +178,9 @@ _encoded: msgspec.json.Decoder[_Envelope[msgspec.Raw] | list[msgspec.Raw]] = msg
 )
 
 
-class _Documents(Sequence[msgspec.Raw]):
-    """The documents of a page, split when the first of them is read."""
-
-    __slots__ = ("_body", "_split")
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._split: Sequence[msgspec.Raw] | None = None
-
-    def _documents(self) -> Sequence[msgspec.Raw]:
-        if self._split is None:
-            self._split = _items(_encoded.decode(self._body))
-        return self._split
-
-    def __len__(self) -> int:
-        return len(self._documents())
-
-    @overload
-    def __getitem__(self, index: int) -> msgspec.Raw: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[msgspec.Raw]: ...
-    def __getitem__(self, index: int | slice) -> msgspec.Raw | Sequence[msgspec.Raw]:
-        return self._documents()[index]
+def _documents(body: bytes) -> Sequence[msgspec.Raw]:
+    """Return the documents of a page, which is split when the first of them is read."""
+    return DeferredSequence(lambda: _items(_encoded.decode(body)))
 
 
 def decode_page(body: bytes, *, expects_plain: bool = True) -> DecodedPage:
@@ -178,12 +190,12 @@ def decode_page(body: bytes, *, expects_plain: bool = True) -> DecodedPage:
     """
     if not expects_plain:
         with suppress(*DECODE_ERRORS):  # perhaps in a member that need not be decoded
-            return _decoded(_completed.decode(body), plain_observation, complete_observation, _Documents(body))
+            return _decoded(_completed.decode(body), plain_observation, complete_observation, _documents(body))
     try:
         response = _observed.decode(body)
     except DECODE_ERRORS:
         return _decode_item_by_item(body)
-    return _decoded(response, plain_observation, observation, _Documents(body))
+    return _decoded(response, plain_observation, observation, _documents(body))
 
 
 def _decode_item_by_item(body: bytes) -> DecodedPage:
@@ -219,20 +231,31 @@ def _decoded(
                 malformed.append(malformed_item(documents[index], error, f"items[{index}]"))
                 continue
         resources.append(FetchedResource(seen, documents, index))
+    ids = PageIds(resources)
     if isinstance(response, list):
-        return DecodedPage(PageShape.WHOLE, len(items), resources, malformed, is_plain=is_plain)
+        return DecodedPage(PageShape.WHOLE, len(items), resources, ids, malformed, is_plain=is_plain)
     if response.total is not None and response.total < 0:
         raise BadPage(f"total: expected a number of items, got {response.total}")
     shape, cursor = PageShape.NUMBERED, ""
     if response.next is not msgspec.UNSET:
         shape, cursor = PageShape.CURSOR, response.next or ""
-    return DecodedPage(shape, len(items), resources, malformed, response.total, response.page, cursor, is_plain)
+    return DecodedPage(
+        shape, len(items), resources, ids, malformed, response.total, response.page, cursor, is_plain
+    )
 
 
-def advance(position: Position, page: DecodedPage, *, previous_count: int | None = None) -> NextPage:
+def advance(
+    position: Position,
+    page: DecodedPage,
+    *,
+    previous_count: int | None = None,
+    distinct_after: tuple[int, int] | None = None,
+) -> NextPage:
     """Take the page that was requested at `position`.
 
     `previous_count` is the number of items of an earlier response to the same request that was a `ShortPage`.
+    `distinct_after` are the fingerprints of two pages after which a page with these ids repeats no resource, if
+    such are known.
     Raises `BadPage` or `ShortPage` if the page cannot be right, `NeedsAllFields` if more fields must be requested,
     and `EndlessList` if the walk would not end.
     """
@@ -250,16 +273,18 @@ def advance(position: Position, page: DecodedPage, *, previous_count: int | None
         case _:
             assert_never(page.shape)
 
-    earlier, latest = position.recent
     fresh = page.resources
-    ids = frozenset([resource.observation.id for resource in fresh])
-    if len(ids) < len(fresh) or not ids.isdisjoint(latest) or not ids.isdisjoint(earlier):
-        fresh = _without(earlier | latest, fresh)
-        if not fresh and _is_another_page(position, page):
-            raise BadPage(f"expected page {position.number}, got page {page.page!r} again")
+    if distinct_after != position.recent_fingerprints:
+        earlier, latest = (each.all for each in position.recent)
+        ids = page.ids.all
+        if len(ids) < len(fresh) or not ids.isdisjoint(latest) or not ids.isdisjoint(earlier):
+            fresh = _without(earlier | latest, fresh)
+            if not fresh and _is_another_page(position, page):
+                raise BadPage(f"expected page {position.number}, got page {page.page!r} again")
     if following is not None:
         # A page that is read a second time is the one before the latest, and replaces it.
-        recent = (ids, latest) if position.highest_page else (latest, ids)
+        latest_ids = position.recent[1]
+        recent = (page.ids, latest_ids) if position.highest_page else (latest_ids, page.ids)
         following = msgspec.structs.replace(following, recent=recent)
         if following.seen > following.max_items:
             raise EndlessList(

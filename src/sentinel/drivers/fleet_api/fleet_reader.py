@@ -1,6 +1,7 @@
 """`ports.fleet.FleetReader` over HTTP.
 
-`sentinel.core.pulse.listing` decides how a list is read to its end; this driver fetches the pages. Each page is
+`sentinel.core.pulse.listing` decides how a list is read to its end; this driver fetches the pages. A page that has
+not changed since the last walk is decoded only if its resources are read (`known_pages`). Each page is
 retried separately, because a walk of hundreds of pages that restarted at every failure would never end. The next
 page is fetched while the consumer works on the current one. Failures that may pass are retried: server errors,
 timeouts, truncated and malformed responses. A rejection ends the walk.
@@ -14,17 +15,21 @@ from __future__ import annotations
 
 import asyncio
 import random as randomness
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from urllib.parse import quote
 
 import msgspec
 
+from sentinel.core.deferred import DeferredSequence
 from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.pulse import listing
-from sentinel.core.pulse.listing import Position
+from sentinel.core.pulse.known_pages import KnownPages
+from sentinel.core.pulse.listing import PageShape, Position
+from sentinel.core.pulse.observation import FetchedResource
 from sentinel.drivers.fleet_api.connection import REQUEST_FAILURES, RequestFailure, api_unavailable
+from sentinel.drivers.fleet_api.server_wait import MAX_RETRY_AFTER, ServerWait
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected, TooLarge
 from sentinel.ports.errors import ApiUnavailable
@@ -33,10 +38,6 @@ from sentinel.runtime.backoff import Backoff
 
 MAX_BODY = 64 * 1024 * 1024
 """A larger response is an error."""
-MAX_RETRY_AFTER = timedelta(minutes=5)
-"""A longer Retry-After is cut to this: a mistyped one must not stop the polling for a day."""
-
-_WAIT_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 class HttpFleetReader:
@@ -57,13 +58,14 @@ class HttpFleetReader:
         plain_fields: tuple[str, ...] = (),
         random: Callable[[], float] = randomness.random,
         on_retry: Callable[[str], None] = lambda problem: None,
+        wait: ServerWait | None = None,
     ) -> None:
         """`timeout` bounds each request, `retry_for` all attempts at one page.
 
         `fields` are the paths that the consumer reads. They are requested once the server has shown that it
         supports the parameter; `plain_fields` are requested instead while all documents have been plain.
         `on_retry` is called with the first failure of a walk that is retried, so that an outage shows long before
-        `retry_for` is over. Closing this closes the client.
+        `retry_for` is over. `wait` is shared with a stream of the same server. Closing this closes the client.
         """
         self._client = client
         self._collection = quote(resource_type, safe="")
@@ -81,14 +83,13 @@ class HttpFleetReader:
         self._random = random
         self._on_retry = on_retry
         self._has_reported_retry = False
-        self._resume_at = 0.0
-        """The loop's time before which the server wants no request."""
-        self._wait_reason = ""
-        self._expects_plain = True
+        self._wait = wait or ServerWait()
+        self._pages = KnownPages()
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
         """Yield every selected resource, page by page; see `ports.fleet.FleetReader`."""
         self._has_reported_retry = False
+        self._pages.begin_walk()
         fetching: asyncio.Task[_Fetched] | None = self._start_fetch(Position(size=self._page_size))
         try:
             while fetching is not None:
@@ -146,7 +147,7 @@ class HttpFleetReader:
             text = f"page {position.number} of {self._client.base_url}/{self._collection}: {error}"
             if error.needs_operator or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
-                raise FetchError(f"{text} ({tries})", retry_after=self._remaining_wait()) from error.__cause__
+                raise FetchError(f"{text} ({tries})", retry_after=self._wait.remaining()) from error.__cause__
             if not self._has_reported_retry:
                 self._has_reported_retry = True
                 self._on_retry(text)
@@ -154,18 +155,14 @@ class HttpFleetReader:
 
     async def _wait_for_server(self, deadline: float) -> None:
         """Wait until the server wants requests again. Raises `FetchError` if that is after the deadline."""
-        remaining = self._remaining_wait()
+        remaining = self._wait.remaining()
         if not remaining:
             return
         seconds = remaining.total_seconds()
         if asyncio.get_running_loop().time() + seconds >= deadline:
-            text = f"{self._client.base_url}/{self._collection}: {self._wait_reason}; nothing was requested"
+            text = f"{self._client.base_url}/{self._collection}: {self._wait.reason}; nothing was requested"
             raise FetchError(text, retry_after=remaining)
         await asyncio.sleep(seconds)
-
-    def _remaining_wait(self) -> timedelta:
-        seconds = self._resume_at - asyncio.get_running_loop().time()
-        return timedelta(seconds=max(0.0, seconds))
 
     async def _require_no_more_than(self, seen: int, timeout: timedelta) -> None:
         """Fetch the current total: resources deleted during the walk may be missing, others may not."""
@@ -174,18 +171,25 @@ class HttpFleetReader:
             raise listing.BadPage(f"the list ended after {seen} items of a total of {page.total}")
 
     def _read_page(self, position: Position, body: bytes, previous_count: int | None) -> _Fetched:
-        page = listing.decode_page(body, expects_plain=self._expects_plain)
-        self._expects_plain = page.is_plain
-        step = listing.advance(position, page, previous_count=previous_count)
-        resources = step.new_resources
-        if self._selector:
-            matches = self._selector.matches
-            resources = [resource for resource in resources if matches(resource.observation.labels)]
+        read = self._pages.read(position, body, previous_count=previous_count)
+        step = read.step
         malformed = [
             msgspec.structs.replace(item, position=f"page {position.number}, {item.position}")
-            for item in page.malformed
+            for item in read.page.malformed
         ]
-        return _Fetched(FleetPage(resources, malformed), step.next_position, step.ended_early_at)
+        page = FleetPage(
+            self._selected(step.new_resources),
+            malformed,
+            read.version,
+            has_stream=read.page.shape is PageShape.CURSOR,
+        )
+        return _Fetched(page, step.next_position, step.ended_early_at)
+
+    def _selected(self, resources: Sequence[FetchedResource]) -> Sequence[FetchedResource]:
+        if not self._selector:
+            return resources
+        matches = self._selector.matches
+        return DeferredSequence(lambda: [each for each in resources if matches(each.observation.labels)])
 
     def _path(self, position: Position) -> str:
         if position.after:
@@ -201,9 +205,7 @@ class HttpFleetReader:
             response = await self._client.request("GET", path, timeout=timeout, limit=MAX_BODY)
         except REQUEST_FAILURES as failure:
             error = _api_unavailable(failure)
-            if isinstance(failure, RequestRejected) and failure.status in _WAIT_STATUSES and error.retry_after:
-                self._resume_at = asyncio.get_running_loop().time() + error.retry_after.total_seconds()
-                self._wait_reason = str(error)
+            self._wait.note(failure, error.retry_after, str(error))
             raise error from failure.__cause__
         if response.status != HTTPStatus.OK:
             raise ApiUnavailable(response.line)

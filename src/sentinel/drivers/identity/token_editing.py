@@ -20,12 +20,11 @@ from sentinel.core.access import Role
 from sentinel.drivers.identity.tokens_file import (
     ParsedTokens,
     StoredToken,
-    digest_of,
-    new_token,
     parse_tokens,
     read,
 )
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.bearer_tokens import digest_of, new_token
 from sentinel.runtime.settings.report import Origin, file_origin
 
 _MODE = 0o600
@@ -40,7 +39,7 @@ def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance:
     Raises `Misconfigured` if the entry or the file is invalid, and `OSError` if the file cannot be written.
     """
     token = new_token()
-    entry = StoredToken(name, role, digest_of(token), adapter, instance)
+    entry = StoredToken(name, role, digest_of(token).hex(), adapter, instance)
     _validate(entry)
     with _locked(path):
         before = read(path) if path.exists() else _NO_FILE

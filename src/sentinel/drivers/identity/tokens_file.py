@@ -1,26 +1,24 @@
 """Bearer tokens in a file, which stores their hashes and owners.
 
-A token has 256 random bits, so one round of SHA-256 is enough: it cannot be guessed from its hash. A name may have
-several tokens, so that a new one can be handed out before the old one is revoked.
+A name may have several tokens, so that a new one can be handed out before the old one is revoked.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet.reports import is_adapter_name
-from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
+from sentinel.core.identity_names import NAME_EXPECTED, is_identity_name, is_instance_id
 from sentinel.drivers.identity.file_watch import WatchedFile
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.bearer_tokens import digest_of
 from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
@@ -29,29 +27,12 @@ from sentinel.runtime.settings.schema import StructList, section
 from sentinel.runtime.settings.validation import Validation
 from sentinel.runtime.settings.yaml_file import parse, read_text
 
-PREFIX: Final = "snt_"
-"""Lets scanners for leaked secrets recognize a token."""
-
-_BYTES = 32
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,127}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-_INSTANCE = re.compile(segment_pattern(MAX_ID_LENGTH))
-_RESERVED = frozenset(("anonymous", "nobody"))
-
-
-def is_identity_name(name: str) -> bool:
-    """Whether this is a valid name of an identity. Names for anonymous callers are reserved."""
-    return _NAME.fullmatch(name) is not None and name not in _RESERVED
-
-
-def is_instance_id(instance: str) -> bool:
-    """Whether this is a valid instance id: a URL segment that needs no escaping, like a resource's id."""
-    return _INSTANCE.fullmatch(instance) is not None
 
 
 def _check_name(value: str) -> str:
     if not is_identity_name(value):
-        raise InvalidValue("letters, digits and ._@+:/- only, at most 128, and not anonymous")
+        raise InvalidValue(NAME_EXPECTED)
     return value
 
 
@@ -126,17 +107,7 @@ class TokensFile:
         A dictionary lookup by hash, so that its cost does not grow with the file. Its timing can at most reveal
         something about a stored hash, from which no token can be derived.
         """
-        return self._tokens.get().get(hashlib.sha256(token.encode()).digest())
-
-
-def new_token() -> str:
-    """Generate a random token."""
-    return PREFIX + secrets.token_urlsafe(_BYTES)
-
-
-def digest_of(token: str) -> str:
-    """Return the hash of a token that the file stores."""
-    return hashlib.sha256(token.encode()).hexdigest()
+        return self._tokens.get().get(digest_of(token))
 
 
 def read(path: Path) -> ParsedTokens:

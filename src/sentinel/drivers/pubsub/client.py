@@ -8,6 +8,7 @@ through an HTTP proxy. gRPC manages the connection itself and reconnects when th
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
@@ -18,6 +19,7 @@ import grpc.aio  # type: ignore[import-untyped]  # it ships no types
 from google.api_core import exceptions
 from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError
+from google.oauth2 import service_account
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
@@ -128,14 +130,15 @@ def _chunks(ack_ids: Sequence[str]) -> Iterator[list[str]]:
         yield list(ack_ids[start : start + _MAX_PER_REQUEST])
 
 
-async def connect(*, endpoint: str, emulator_host: str) -> PubSubConnection:
-    """Create a connection to the emulator, or to Google's service with the environment's credentials.
+async def connect(*, endpoint: str, emulator_host: str, credentials_json: str = "") -> PubSubConnection:
+    """Create a connection to the emulator, or to Google's service.
 
-    Nothing is sent yet. Raises `Misconfigured` if there are no credentials.
+    `credentials_json` is the key of a service account. Without it, the environment's credentials are used. Nothing
+    is sent yet. Raises `Misconfigured` if there are no credentials.
     """
     if emulator_host:
         return PubSubConnection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL_OPTIONS))
-    credentials = await _find_credentials()
+    credentials = _service_account(credentials_json) if credentials_json else await _find_credentials()
     return PubSubConnection(
         PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL_OPTIONS)
     )
@@ -144,9 +147,10 @@ async def connect(*, endpoint: str, emulator_host: str) -> PubSubConnection:
 class LazyConnection:
     """One connection, created on first use and again after its credentials were rejected."""
 
-    def __init__(self, *, endpoint: str, emulator_host: str) -> None:
+    def __init__(self, *, endpoint: str, emulator_host: str, credentials_json: str = "") -> None:
         self._endpoint = endpoint
         self._emulator_host = emulator_host
+        self._credentials_json = credentials_json
         self.broker = emulator_host or endpoint
         self.current: PubSubConnection | None = None
 
@@ -154,7 +158,11 @@ class LazyConnection:
     async def acquire(self) -> AsyncIterator[PubSubConnection]:
         """Yield the current connection, or a new one; raises as `connect` does."""
         if self.current is None:
-            self.current = await connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
+            self.current = await connect(
+                endpoint=self._endpoint,
+                emulator_host=self._emulator_host,
+                credentials_json=self._credentials_json,
+            )
         try:
             yield self.current
         except CredentialsRejected:
@@ -263,6 +271,18 @@ def describe_error(error: Exception) -> str:
             text = str(error) or type(error).__name__
     line = " ".join(text.split())
     return line if len(line) <= _MAX_ERROR_LENGTH else f"{line[:_MAX_ERROR_LENGTH]}…"
+
+
+def _service_account(key: str) -> Credentials:
+    try:
+        credentials: Credentials = service_account.Credentials.from_service_account_info(  # type: ignore[no-untyped-call]  # it has no types
+            json.loads(key), default_scopes=PublisherGrpcAsyncIOTransport.AUTH_SCOPES
+        )
+    except (GoogleAuthError, ValueError, TypeError, AttributeError):
+        # Without the library's message, which may quote the key.
+        expected = "expected the key of a service account, as JSON, got something else"
+        raise Misconfigured(f"no credentials for Google Cloud: {expected}") from None
+    return credentials
 
 
 async def _find_credentials() -> Credentials:

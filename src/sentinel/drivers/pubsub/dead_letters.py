@@ -39,6 +39,7 @@ class PubSubDeadLetters:
         topic: str,
         subscription: str,
         emulator_host: str = "",
+        credentials_json: str = "",
         endpoint: str = DEFAULT_ENDPOINT,
         pull_timeout: timedelta = PULL_TIMEOUT,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -48,6 +49,7 @@ class PubSubDeadLetters:
         self._name = subscription
         self._subscription = f"projects/{project_id}/subscriptions/{subscription}{DEAD_LETTERS_SUFFIX}"
         self._emulator_host = emulator_host
+        self._credentials_json = credentials_json
         self._endpoint = endpoint
         self._pull_timeout = pull_timeout
         self._now = now
@@ -75,7 +77,11 @@ class PubSubDeadLetters:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[PubSubConnection]:
-        connection = await client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
+        connection = await client.connect(
+            endpoint=self._endpoint,
+            emulator_host=self._emulator_host,
+            credentials_json=self._credentials_json,
+        )
         try:
             yield connection
         except _CONFIGURATION_ERRORS as error:

@@ -24,7 +24,7 @@ from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub import client
 from sentinel.drivers.pubsub.client import CALL_ERRORS, DEFAULT_ENDPOINT, LazyConnection, describe_error
 from sentinel.drivers.pubsub.publish_requests import EncodedRequest, PublishBatch, RequestEncoder, RequestLimits
-from sentinel.drivers.reconnect import ConnectionSupervisor
+from sentinel.drivers.reconnect import ConnectionSupervisor, end_now
 from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
@@ -56,8 +56,8 @@ _TRANSIENT = (
 class PubSubPublisher:
     """`ports.publisher.Publisher` on a Pub/Sub topic.
 
-    Google's application default credentials are used, and looked up again when they are rejected. An emulator
-    needs none.
+    Without `credentials_json`, Google's application default credentials are used, and looked up again when they
+    are rejected. An emulator needs none.
 
     A request with a transient error is retried a few times with backoff, within the deadline. A request that
     Pub/Sub rejects as invalid is split until the invalid events are alone.
@@ -73,6 +73,7 @@ class PubSubPublisher:
         create_topic: bool = False,
         mode: Mode = Mode.STRUCTURED,
         emulator_host: str = "",
+        credentials_json: str = "",
         endpoint: str = DEFAULT_ENDPOINT,
         ordering_key: str = "",
         limits: RequestLimits = LIMITS,
@@ -83,9 +84,10 @@ class PubSubPublisher:
     ) -> None:
         """With `create_topic`, a missing topic is created whenever it is found missing.
 
-        `emulator_host` is host and port of an emulator to use instead of Google's service, `endpoint` a regional
-        endpoint of the service. With an `ordering_key`, which all events then share, requests are sent one after
-        another, otherwise up to `window` at once. `observe` is called on changes, not on every attempt.
+        `emulator_host` is host and port of an emulator to use instead of Google's service, `credentials_json` the
+        key of a service account, `endpoint` a regional endpoint of the service. With an `ordering_key`, which all
+        events then share, requests are sent one after another, otherwise up to `window` at once. `observe` is
+        called on changes, not on every attempt.
         """
         if window < 1:
             raise ValueError(f"window: expected 1 or more, got {window}")
@@ -97,13 +99,17 @@ class PubSubPublisher:
         self._encoder = RequestEncoder(
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
-        self._connection = LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
+        self._connection = LazyConnection(
+            endpoint=endpoint, emulator_host=emulator_host, credentials_json=credentials_json
+        )
         self._supervisor = ConnectionSupervisor(
             name="pubsub", broker=self._connection.broker, open_timeout=_OPEN_TIMEOUT, observe=observe
         )
         self._recheck = asyncio.Event()
         """Set when the topic should be checked again."""
         self._confirmations = 0
+        self._attempt: asyncio.Timeout | None = None
+        """Ends the current or last `publish`."""
 
     async def open(self) -> None:
         await self._supervisor.start(self._keep_checking_topic)
@@ -112,7 +118,7 @@ class PubSubPublisher:
         batch = PublishBatch(events)
         reason = ""
         try:
-            async with asyncio.timeout(deadline.total_seconds()):
+            async with asyncio.timeout(deadline.total_seconds()) as self._attempt:
                 # A deadline that has already passed raises here, before anything is sent.
                 await asyncio.sleep(0)
                 if self._supervisor.is_running and self._connection.current is None:
@@ -124,6 +130,10 @@ class PubSubPublisher:
             self._recheck.set()
             reason = self.unavailable_reason() or f"no response within {deadline.total_seconds():g}s"
         return Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.first_error(reason))
+
+    def abandon(self) -> None:
+        # This cancels the requests. gRPC then discards what it has not sent.
+        end_now(self._attempt)
 
     def unavailable_reason(self) -> str | None:
         return self._supervisor.unavailable_reason()

@@ -65,6 +65,7 @@ class PubSubSubscriber:
         max_in_flight: int,
         create_topic: bool = False,
         emulator_host: str = "",
+        credentials_json: str = "",
         endpoint: str = client.DEFAULT_ENDPOINT,
         lease: timedelta = LEASE,
         max_hold: timedelta = MAX_HOLD,
@@ -78,8 +79,8 @@ class PubSubSubscriber:
     ) -> None:
         """With `create_topic`, missing topics and subscriptions are created, those for dead letters included.
 
-        `emulator_host` and `endpoint` are as for the publisher. `observe` is called on changes, not on every
-        attempt.
+        `emulator_host`, `credentials_json` and `endpoint` are as for the publisher. `observe` is called on
+        changes, not on every attempt.
         """
         project = f"projects/{project_id}"
         self._topic = f"{project}/topics/{topic}"
@@ -97,7 +98,9 @@ class PubSubSubscriber:
         self._held: HeldDeliveries[_PulledMessage] = HeldDeliveries(
             max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
         )
-        self._connection = client.LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
+        self._connection = client.LazyConnection(
+            endpoint=endpoint, emulator_host=emulator_host, credentials_json=credentials_json
+        )
         self._supervisor = ConnectionSupervisor(
             name="pubsub",
             broker=self._connection.broker,

@@ -8,16 +8,19 @@ must exist on the broker, or checks that it is as expected.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from aio_pika.connection import Connection, make_url
 from aiormq.abc import AbstractChannel, AbstractConnection
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from aiormq.exceptions import (
     AMQPError,
     ChannelAccessRefused,
@@ -43,6 +46,9 @@ OPEN_TIMEOUT = timedelta(seconds=3)
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _CLOSE_TIMEOUT = timedelta(seconds=2)
 
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""For SO_LINGER: discard what is not sent yet."""
+
 T = TypeVar("T")
 
 CALL_ERRORS = (AMQPError, OSError, RuntimeError)
@@ -64,6 +70,26 @@ def describe_error(error: BaseException | None) -> str:
     if texts:
         return texts[-1]
     return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
+
+
+class _ResettableTransport(TransportFactory):
+    """A transport of aiormq that remembers its socket, so that the connection can be reset."""
+
+    def __init__(self, inner: TransportFactory) -> None:
+        self._inner = inner
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def create(self, url: Any, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, self._writer = await self._inner.create(url, **kwargs)
+        return reader, self._writer
+
+    def reset(self) -> None:
+        """End the connection. What has not left this machine is never sent, not even what the kernel holds."""
+        if self._writer is not None:
+            with suppress(OSError):  # closed already
+                plain = self._writer.get_extra_info("socket")
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._writer.transport.abort()
 
 
 class BrokerAddress:
@@ -90,8 +116,15 @@ class BrokerAddress:
         self._repair_headers = repair_headers
         self._host = address.hostname or "localhost"
         self._port = address.port or (5671 if self._is_tls else 5672)
+        self._transport: _ResettableTransport | None = None
+        """That of the last connection."""
         self.broker = f"{self._host}:{self._port}"
         """Host and port, without credentials."""
+
+    def reset(self) -> None:
+        """End the last connection without sending anything more."""
+        if self._transport is not None:
+            self._transport.reset()
 
     @asynccontextmanager
     async def connect(self, prepare: Callable[[AbstractConnection], Awaitable[T]]) -> AsyncIterator[T]:
@@ -102,11 +135,11 @@ class BrokerAddress:
             ssl_context=ssl_context,
             client_properties={"connection_name": "hyperfleet-sentinel"},
         )
+        transport: TransportFactory = TLSTransportFactory() if self._is_tls else TCPTransportFactory()
         if self._repair_headers:
-            # These arguments go to aiormq unchanged; aio-pika itself has none for the transport.
-            connection.kwargs["transport_factory"] = RepairingTransport(
-                host=self._host, port=self._port, ssl_context=ssl_context
-            )
+            transport = RepairingTransport(host=self._host, port=self._port, ssl_context=ssl_context)
+        # These arguments go to aiormq unchanged; aio-pika itself has none for the transport.
+        connection.kwargs["transport_factory"] = self._transport = _ResettableTransport(transport)
         try:
             with connection_loss_as_error():
                 async with asyncio.timeout(_CONNECT_TIMEOUT.total_seconds()):

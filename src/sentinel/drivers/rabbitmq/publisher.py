@@ -18,8 +18,8 @@ from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq import connection
 from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
 from sentinel.drivers.rabbitmq.confirms import EventBatch
-from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress
-from sentinel.drivers.reconnect import ConnectionSupervisor
+from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress, set_lost
+from sentinel.drivers.reconnect import ConnectionSupervisor, end_now
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
 from sentinel.runtime.backoff import Backoff
@@ -72,6 +72,8 @@ class RabbitMQPublisher:
         self._reconnect = reconnect
         self._random = random
         self._channel: ConfirmingChannel | None = None
+        self._attempt: asyncio.Timeout | None = None
+        """Ends the current or last `publish`."""
         self._supervisor = ConnectionSupervisor(
             name="rabbitmq", broker=self._address.broker, open_timeout=connection.OPEN_TIMEOUT, observe=observe
         )
@@ -87,7 +89,7 @@ class RabbitMQPublisher:
         batch = EventBatch(events)
         reason = ""
         try:
-            async with asyncio.timeout(deadline.total_seconds()):
+            async with asyncio.timeout(deadline.total_seconds()) as self._attempt:
                 # A deadline that has already passed raises here, before anything is sent.
                 await asyncio.sleep(0)
                 channel = await self._wait_for_channel()
@@ -101,6 +103,12 @@ class RabbitMQPublisher:
             if self._channel is not None:
                 self._channel.fail_if_silent(self._heartbeat)
         return Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._first_error(batch, reason))
+
+    def abandon(self) -> None:
+        if self._channel is not None:
+            self._address.reset()
+            set_lost(self._channel.lost, "abandoned")
+        end_now(self._attempt)
 
     def unavailable_reason(self) -> str | None:
         unavailable_reason, channel = self._supervisor.unavailable_reason(), self._channel

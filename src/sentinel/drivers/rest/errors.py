@@ -66,15 +66,31 @@ class Unreachable(ServerError, Unavailable):
         )
 
 
+class StreamIdle(Unreachable):
+    """Nothing was received for so long that the connection is probably lost."""
+
+    def __init__(self, idle_timeout: timedelta) -> None:
+        super().__init__(
+            f"nothing received for {idle_timeout.total_seconds():.3g} s", reason=UnreachableReason.TIMEOUT
+        )
+
+
 class TooLarge(ServerError):
-    """The body of the response is larger than the caller's limit.
+    """The body of the response, or a line of it, is larger than the caller's limit.
 
     It was read only up to the limit, so that a huge body cannot exhaust the memory.
     """
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"expected a response of at most {limit} bytes, got more")
+    def __init__(self, limit: int, *, part: str = "response") -> None:
+        super().__init__(f"expected a {part} of at most {limit} bytes, got more")
         self.limit = limit
+
+
+class UnexpectedContent(ServerError):
+    """The response has another content type than the caller expects."""
+
+    def __init__(self, *, expected: str, got: str) -> None:
+        super().__init__(f"expected {expected}, got {got}")
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
@@ -113,9 +129,11 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 class RequestRejected(ServerError):
     """The response has an error status."""
 
-    def __init__(self, text: str, response: ErrorResponse) -> None:
+    def __init__(self, text: str, response: ErrorResponse, *, body: bytes = b"") -> None:
         super().__init__(text)
         self.response = response
+        self.body = body
+        """As received, so it may contain the token. For servers whose errors have a format of their own."""
         self.is_retryable = response.is_temporary
 
     @property

@@ -1,4 +1,4 @@
-"""Choosing the proxy of a server from the environment: HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+"""Choosing the proxy of a server, usually from the environment: HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 
 aiohttp can do this too (`trust_env`), but then it also sends credentials from .netrc, reads files and variables
 for every request, and uses the proxy for loopback addresses. Here the proxy is chosen once per client, and
@@ -28,7 +28,7 @@ class Proxy(msgspec.Struct, frozen=True):
     url: str
     """Without credentials."""
     variable: str
-    """The environment variable that sets it."""
+    """The environment variable, or other setting, that has its URL."""
     authorization: Secret | None = None
     """The value of Proxy-Authorization."""
     secrets: tuple[Secret, ...] = ()
@@ -53,12 +53,25 @@ class Proxies:
             for _, value in _variable(environ, "no_proxy")
             for exclusion in value.replace(",", " ").lower().split()
         ]
+        self._fixed: Proxy | None = None
+
+    @classmethod
+    def fixed(cls, url: str, *, name: str) -> Proxies:
+        """Return one proxy for every server, also on loopback. `name` is the setting that has its URL.
+
+        Raises `Misconfigured` if the URL is invalid.
+        """
+        proxies = cls({})
+        proxies._fixed = _parse_proxy(name, url)
+        return proxies
 
     def __repr__(self) -> str:
         return f"Proxies({', '.join(name for name, _ in self._by_scheme.values())})"
 
     def choose(self, url: URL) -> Proxy | None:
         """Return the proxy for this URL, or None to connect directly. Raises `Misconfigured` if it is invalid."""
+        if self._fixed is not None:
+            return self._fixed
         variable = self._by_scheme.get(url.scheme)
         host = (url.raw_host or "").rstrip(".").lower()
         if variable is None or _is_loopback(host) or self._is_excluded(host, url.port):

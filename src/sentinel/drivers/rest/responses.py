@@ -10,6 +10,8 @@ from http import HTTPStatus
 import aiohttp
 import msgspec
 
+from sentinel.drivers.rest.errors import TooLarge
+
 _MAX_EXCERPT = 300
 
 
@@ -47,10 +49,38 @@ async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def excerpt(text: str) -> str:
+class LineSplitter:
+    """Splits a body that arrives in chunks into lines."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit` bounds the bytes of a line."""
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether a line has begun that is not complete."""
+        return self._size > 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that are complete now, without their ends. Raises `TooLarge`."""
+        *lines, rest = chunk.split(b"\n")
+        self._parts.append(lines[0] if lines else rest)
+        self._size += len(self._parts[-1])
+        if lines:
+            lines[0] = b"".join(self._parts)
+            self._parts = [rest] if rest else []
+            self._size = len(rest)
+        if self._size > self._limit or any(len(line) > self._limit for line in lines):
+            raise TooLarge(self._limit, part="line")
+        return lines
+
+
+def excerpt(text: str, limit: int = _MAX_EXCERPT) -> str:
     """Shorten the text to one printable line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _MAX_EXCERPT else f"{line[:_MAX_EXCERPT]}…"
+    return line if len(line) <= limit else f"{line[:limit]}…"
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta:

@@ -1,7 +1,8 @@
-"""The bearer token of a client: a text, or a file that may be rotated."""
+"""What a client sends in `Authorization`: a token, which may be rotated, or a name and a password."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from sentinel.ports.errors import Misconfigured
 
 class BearerToken:
     """A token that is read for each request, so that a rotated file needs no restart."""
+
+    scheme = "Bearer"
 
     def __init__(
         self,
@@ -29,6 +32,10 @@ class BearerToken:
         self._on_token = on_token
         self._last = ""
 
+    def use(self, text: str) -> None:
+        """Send another token from the next request on."""
+        self._text = text
+
     def read(self) -> str:
         """Return the current token, or "" if there is none. Raises `Misconfigured` if it is unreadable or
         invalid."""
@@ -47,3 +54,12 @@ class BearerToken:
             self._on_token(token)
             self._last = token
         return token
+
+
+class BasicCredentials(BearerToken):
+    """A name and a password, sent instead of a token."""
+
+    scheme = "Basic"
+
+    def __init__(self, name: str, password: str, *, on_token: Callable[[str], None] = lambda token: None) -> None:
+        super().__init__(base64.b64encode(f"{name}:{password}".encode()).decode(), on_token=on_token)

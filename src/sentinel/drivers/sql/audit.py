@@ -40,15 +40,18 @@ _oldest = sa.select(entries.c.id).order_by(entries.c.id).limit(sa.bindparam("lim
 _EXPIRE = Statement(sa.delete(entries).where(entries.c.time < _before, entries.c.id.in_(_oldest)))
 
 
-def insert_with(change: sa.CTE) -> sa.Insert:
-    """A statement that makes a change and inserts an entry."""
-    return sa.insert(entries).inline().values(_PARAMETERS).add_cte(change)
+def insert_with(*changes: sa.CTE) -> sa.Insert:
+    """A statement that makes these changes and inserts an entry."""
+    return sa.insert(entries).inline().values(_PARAMETERS).add_cte(*changes)
 
 
-def insert_for_each_row_of(change: sa.CTE) -> sa.Insert:
-    """A statement that makes a change and inserts an entry for each row that the change returns."""
+def insert_for_each_row_of(change: sa.CTE, *others: sa.CTE) -> sa.Insert:
+    """A statement that makes a change and inserts an entry for each row that the change returns.
+
+    It also makes the other changes.
+    """
     rows = sa.select(*_PARAMETERS.values()).select_from(change)
-    return sa.insert(entries).inline().from_select(list(_PARAMETERS), rows)
+    return sa.insert(entries).inline().from_select(list(_PARAMETERS), rows).add_cte(*others)
 
 
 def values(entry: AuditEntry) -> dict[str, SqlValue]:

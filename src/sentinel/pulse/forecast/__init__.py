@@ -14,12 +14,11 @@ import msgspec
 from sentinel.core.pulse.observation import MalformedItem
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
+from sentinel.pulse.definition import PulseDefinition
 from sentinel.pulse.forecast import estimate
 from sentinel.pulse.forecast.calibration import calibrate
 from sentinel.pulse.forecast.estimate import Costs, Estimate, Estimator
 from sentinel.pulse.forecast.simulation import SimulationPlan
-from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.log import LogLevel
 
 
 class MeasuredFleet(msgspec.Struct, frozen=True):
@@ -65,31 +64,31 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def forecast(
-    settings: PulseSettings,
+    definition: PulseDefinition,
     *,
     fleet: FleetReader,
     clock: Clock,
     size: int | None,
     answer_after: timedelta,
     duration: timedelta,
+    logs_events: bool,
     progress: Callable[[int], None] = lambda fetched: None,
 ) -> tuple[Forecast, Sequence[MalformedItem]]:
-    """Return the forecast, and the items that could not be read.
+    """Return the forecast, and the items that could not be read. With `logs_events`, each event costs a log line.
 
     Raises `FetchError` if the fleet cannot be read to its end, and `EmptyFleet`.
     """
-    calibration = await calibrate(settings, fleet=fleet, clock=clock, progress=progress)
+    calibration = await calibrate(definition, fleet=fleet, clock=clock, progress=progress)
     plan = SimulationPlan(
-        policy=settings.policy,
-        poll_interval=settings.poll_interval,
-        republish_interval=settings.republish_interval,
-        max_events_per_second=settings.max_events_per_second,
+        policy=definition.policy,
+        poll_interval=definition.poll_interval,
+        republish_interval=definition.republish_interval,
+        max_events_per_second=definition.max_events_per_second,
         answer_after=answer_after,
         start=calibration.at,
         duration=duration,
     )
-    is_logged = settings.log.level in (LogLevel.DEBUG, LogLevel.INFO)
-    log_microseconds = estimate.LOG_MICROSECONDS if is_logged else 0.0
+    log_microseconds = estimate.LOG_MICROSECONDS if logs_events else 0.0
     assumed = Assumptions(
         over_seconds=duration.total_seconds(),
         answer_after_seconds=answer_after.total_seconds(),
@@ -99,15 +98,15 @@ async def forecast(
         profile=calibration.profile,
         costs=calibration.costs,
         plan=plan,
-        page_size=settings.hyperfleet_api.page_size,
+        page_size=definition.api.page_size,
         microseconds_per_sent_event=assumed.cpu_microseconds_per_sent_event,
     )
     resources, ready = len(calibration.profile), calibration.profile.ready
     result = Forecast(
         at=calibration.at,
-        resource_type=settings.resource_type,
-        shard=settings.shard,
-        poll_interval_seconds=settings.poll_interval.total_seconds(),
+        resource_type=definition.resource_type,
+        shard=definition.shard,
+        poll_interval_seconds=definition.poll_interval.total_seconds(),
         fleet=MeasuredFleet(resources, ready, resources - ready, len(calibration.malformed)),
         now=estimator.at(resources),
         at_size=None if size is None else estimator.at(size),

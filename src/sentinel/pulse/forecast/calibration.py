@@ -29,12 +29,12 @@ from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
+from sentinel.pulse.definition import PulseDefinition
 from sentinel.pulse.explain import NullPublisher
 from sentinel.pulse.forecast.estimate import Costs
 from sentinel.pulse.forecast.simulation import FleetProfile
-from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch, StreamReport
 from sentinel.pulse.service import Pulse
-from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry, unread_telemetry
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
@@ -63,7 +63,7 @@ class EmptyFleet(LookupError):
 
 
 async def calibrate(
-    settings: PulseSettings,
+    definition: PulseDefinition,
     *,
     fleet: FleetReader,
     clock: Clock,
@@ -73,13 +73,13 @@ async def calibrate(
 ) -> Calibration:
     """Measure a fleet. Raises `FetchError` if it cannot be read to its end, and `EmptyFleet`."""
     counted = _PageCounter(fleet)
-    telemetry = unread_telemetry(shard=settings.shard, resource_type=settings.resource_type)
+    telemetry = unread_telemetry(shard=definition.shard, resource_type=definition.resource_type)
     recorder = _ProfileRecorder(progress, telemetry)
-    composer = settings.composer
+    composer, policy = definition.composer, definition.policy
     pulse = Pulse(
-        resource_type=settings.resource_type,
-        poll_interval=settings.poll_interval,
-        policy=settings.policy,
+        resource_type=definition.resource_type,
+        poll_interval=definition.poll_interval,
+        policy=policy,
         pacer=Pacer(),
         composer=composer,
         fleet=counted,
@@ -93,7 +93,7 @@ async def calibrate(
     profile, documents, now = recorder.profile, recorder.documents, clock.now()
     if not documents:
         raise EmptyFleet(
-            f"nothing to measure: no {settings.resource_type} (selector: {settings.shard}) that could be read"
+            f"nothing to measure: no {definition.resource_type} (selector: {definition.shard}) that could be read"
         )
 
     counted.pages = cycles = fetched = 0
@@ -104,7 +104,7 @@ async def calibrate(
     cpu_per_page, wall_per_page = (cpu() - cpu_start) / counted.pages, (wall() - wall_start) / counted.pages
     peak_mebibytes = _peak_mebibytes()
     is_plain = listing.decode_page(b"[%b]" % b",".join(documents)).is_plain
-    deciding = _cost(lambda: _decide_all(documents, settings.policy, now, is_plain=is_plain), cpu) / len(documents)
+    deciding = _cost(lambda: _decide_all(documents, policy, now, is_plain=is_plain), cpu) / len(documents)
     composing = _cost(lambda: _compose(documents, composer, now), cpu) / len(documents)
     costs = Costs(
         resources=len(profile),
@@ -149,6 +149,8 @@ class _ProfileRecorder:
     It passes everything to the telemetry, which is part of what a pulse costs.
     """
 
+    needs_every_decision = True
+
     def __init__(self, progress: Callable[[int], None], telemetry: PulseTelemetry) -> None:
         self._progress = progress
         self._telemetry = telemetry
@@ -179,6 +181,8 @@ class _ProfileRecorder:
     def finished(self, report: CycleReport) -> None:
         self._telemetry.finished(report)
         self._is_done = True
+
+    def streamed(self, report: StreamReport) -> None: ...
 
     def crashed(self, error: BaseException) -> None: ...
 

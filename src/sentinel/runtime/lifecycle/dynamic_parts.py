@@ -24,7 +24,7 @@ import msgspec
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import PartFactory
 from sentinel.runtime.lifecycle.service import Service
-from sentinel.runtime.lifecycle.supervisor import RunningParts, Supervisor
+from sentinel.runtime.lifecycle.supervisor import PartObserver, RunningParts, Supervisor
 
 
 class PartExists(Exception):
@@ -59,11 +59,19 @@ class DynamicParts:
         """The names in order of addition. A part that is being removed keeps its name until it is closed."""
         return tuple(self._entries)
 
-    def add(self, name: str, build: PartFactory, *, restart: Backoff | None = None) -> bool:
+    def add(
+        self,
+        name: str,
+        build: PartFactory,
+        *,
+        restart: Backoff | None = None,
+        observe: PartObserver = lambda failure: None,
+    ) -> bool:
         """Start a part and return immediately. Returns False if the service is stopping and starts nothing.
 
         Logs and readiness use this name instead of `Part.name`. The part's checks are shown as `<name>.<check>`.
-        A finite part that has returned is closed and forgotten.
+        A finite part that has returned is closed and forgotten. `observe` is called each time the part has started
+        or failed.
         Raises `PartExists` if the name is taken, and `RuntimeError` before the service has opened its shared
         resources.
         """
@@ -72,7 +80,7 @@ class DynamicParts:
             return False
         if name in self._entries or run.service.health.has(name):
             raise PartExists(f"expected a part name that is not taken, got {name!r}")
-        entry = self._entries[name] = _Entry(self._supervisor(run, name, build, restart))
+        entry = self._entries[name] = _Entry(self._supervisor(run, name, build, restart, observe))
         self._start(run, name, entry)
         run.service.log.info("part.added", name=name)
         return True
@@ -142,7 +150,14 @@ class DynamicParts:
         await run.running.drain([part])
         await run.running.close([part])
 
-    def _supervisor(self, run: _Run, name: str, build: PartFactory, restart: Backoff | None) -> Supervisor:
+    def _supervisor(
+        self,
+        run: _Run,
+        name: str,
+        build: PartFactory,
+        restart: Backoff | None,
+        observe: PartObserver = lambda failure: None,
+    ) -> Supervisor:
         return Supervisor(
             build,
             service=run.service,
@@ -150,6 +165,7 @@ class DynamicParts:
             uses_part_name=False,
             prefixes_checks=True,
             restart=restart or run.service.restart,
+            observe=observe,
         )
 
     def _start(self, run: _Run, name: str, entry: _Entry) -> None:

@@ -35,9 +35,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Liveness checks: problems that a restart of the process would fix."""
     registry: CollectorRegistry | None = None
     start: Hook | None = None
-    """Awaited before the loops start. If it fails, the part has failed."""
+    """Awaited before the loops start. If it fails, the part has failed. Cancelled if the part has to stop."""
     close: Hook | None = None
-    """Awaited after the loops have ended, and after `start` has failed."""
+    """Awaited after the loops have ended, and after `start` has failed or was cancelled."""
     is_finite: bool = False
     """Whether its loops may return on their own. A run ends successfully when all its parts have returned."""
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypeAlias
 
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory
+from sentinel.runtime.lifecycle.part import Hook, Loop, Part, PartFactory
 from sentinel.runtime.lifecycle.service import Service
 from sentinel.runtime.log_format import describe
+
+PartObserver: TypeAlias = Callable[[Exception | None], None]
+"""Gets None when a part has started, and the error when it has failed and will be built again."""
 
 
 class LoopEnded(Exception):
@@ -28,6 +32,7 @@ class Supervisor:
         uses_part_name: bool,
         prefixes_checks: bool,
         restart: Backoff | None,
+        observe: PartObserver = lambda failure: None,
     ) -> None:
         """If the supervisor `uses_part_name`, `name` is replaced by the part's own as soon as it is built.
 
@@ -42,6 +47,7 @@ class Supervisor:
         self._uses_part_name = uses_part_name
         self._prefixes_checks = prefixes_checks
         self._restart = restart
+        self._observe = observe
         self._part: Part | None = None
         self._problem: str | None = "starting"
         self._is_retired = False
@@ -89,6 +95,7 @@ class Supervisor:
             delay = restart.delay(failures - 1, service.jitter())
             self._problem = f"failure {failures} in a row: {describe(failure)}"
             service.log.exception("part.failed", name=self.name, error=failure, failures=failures, retry_in=delay)
+            self._observe(failure)
             await self.stopping.interrupts(asyncio.sleep(delay.total_seconds()))
 
     async def close(self) -> None:
@@ -109,10 +116,11 @@ class Supervisor:
         built = self._build()
         part = self._part = built if isinstance(built, Part) else await built
         self._add_checks_and_metrics(part)
-        if part.start is not None:
-            await part.start()
+        if part.start is not None and await self.stopping.interrupts(_call(part.start)):
+            return
         self._problem = None
         self.first_attempt_done.set()
+        self._observe(None)
         async with asyncio.TaskGroup() as group:
             for loop in part.loops:
                 group.create_task(self._run_loop(loop, part), name=f"{self.name}:{_loop_name(loop)}")
@@ -203,6 +211,10 @@ class RunningParts:
         """Return the tasks that still run. A part that is being removed while the service stops may be gone."""
         tasks = {self._tasks[part]: part for part in parts if part in self._tasks}
         return {task: part for task, part in tasks.items() if not task.done()}
+
+
+async def _call(hook: Hook) -> None:
+    await hook()
 
 
 def _unwrap_groups(error: Exception) -> Exception:

@@ -1,7 +1,7 @@
 """Settings: how they are declared, where they are written, and which source wins.
 
 A component declares its settings as a frozen struct whose field docstrings are the reference. Structs that several
-components share are here: `hyperfleet_api`, `broker`, `log`, `server`.
+components share are here: `hyperfleet_api`, `broker` (with `broker_values`), `log`, `server`.
 
 `loader.load` runs these steps:
 

@@ -7,21 +7,18 @@ can be checked before they are deployed.
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from sentinel.runtime.secrets import MASK, Secret
-from sentinel.runtime.settings import configmap, field_types
+from sentinel.runtime.secrets import Secret
+from sentinel.runtime.settings import broker_values, configmap, field_types
 from sentinel.runtime.settings.config_tree import MappingNode, ParsedSource, ScalarNode
-from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.report import EffectiveSetting, Loaded, Origin, Source, sorted_problems
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.settings.sources import misspelling_warnings
@@ -45,44 +42,6 @@ class BrokerType(StrEnum):
 _ALIASES = {"gcp-pubsub": BrokerType.PUBSUB, "googlepubsub": BrokerType.PUBSUB}
 
 
-def _parse_url(text: str) -> Secret:
-    hint = "percent-encode special characters in user, password and vhost"
-    try:
-        url = urlsplit(text)
-        host, port = url.hostname, url.port
-    except ValueError:
-        raise InvalidValue(hint) from None  # not chained: the library's message may repeat the password
-    userinfo, at, address = url.netloc.rpartition("@")
-    if url.scheme not in ("amqp", "amqps") or not host or port == 0 or not text.isprintable() or " " in text:
-        raise InvalidValue(hint)
-    if url.fragment or text.count("@") != len(at):
-        # An unescaped / ? # or @ ends the host early, and the rest of the password would be shown as the vhost.
-        raise InvalidValue(hint)
-    return Secret(text, shown=f"{url.scheme}://{MASK + at if userinfo else ''}{address}{url.path}")
-
-
-def _parse_host(text: str) -> str:
-    if "@" in text or "://" in text:
-        raise InvalidValue("put a URL into BROKER_URL", hides_text=True)
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        if re.fullmatch(r"[A-Za-z0-9._-]+", text) is None:
-            raise InvalidValue("put a port into BROKER_PORT" if ":" in text else "") from None
-    return text
-
-
-def _short_string(expected: str) -> FieldType:
-    """An AMQP short string."""
-
-    def parse(text: str) -> str:
-        if len(text.encode()) > 255:
-            raise InvalidValue("at most 255 bytes")
-        return text
-
-    return FieldType(expected, parse)
-
-
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: PREFIX + name.upper()):
     """The broker that events are published to."""
 
@@ -90,27 +49,25 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     """`rabbitmq`, `pubsub` (also `gcp-pubsub` or `googlepubsub`), or `stdout`: each event as one line of JSON,
     for pipes and experiments."""
 
-    url: Annotated[
-        Secret | None, FieldType("a URL such as amqp://user:password@host:5672/vhost", _parse_url, is_secret=True)
-    ] = None
+    url: Annotated[Secret | None, broker_values.URL] = None
     """RabbitMQ: its address as one URL, `amqp` or `amqps`. Overrides host, port, vhost, username and password."""
 
-    host: Annotated[str, FieldType("a host name or address", _parse_host)] = ""
+    host: Annotated[str, broker_values.HOST] = ""
     """RabbitMQ: its host. Required without a URL."""
 
     port: Annotated[int, field_types.integer(1, 65535)] = 5672
     """RabbitMQ: its port."""
 
-    vhost: Annotated[str, _short_string("the name of a virtual host")] = "/"
+    vhost: Annotated[str, broker_values.short_string("the name of a virtual host")] = "/"
     """RabbitMQ: the virtual host."""
 
-    username: Annotated[str, _short_string("a user name")] = "guest"
+    username: Annotated[str, broker_values.USERNAME] = "guest"
     """RabbitMQ: the user name."""
 
     password: Secret = msgspec.field(default_factory=lambda: Secret("guest"))
     """RabbitMQ: the password. Preferably a variable from a Secret."""
 
-    exchange: Annotated[str, _short_string("the name of an exchange")] = "hyperfleet-events"
+    exchange: Annotated[str, broker_values.EXCHANGE] = "hyperfleet-events"
     """RabbitMQ: the exchange that events are published to. If it does not exist, it is declared as durable."""
 
     exchange_type: Annotated[
@@ -121,7 +78,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     ] = "fanout"
     """RabbitMQ: the type of the exchange. It must match an existing exchange."""
 
-    routing_key: Annotated[str, _short_string("a routing key")] = ""
+    routing_key: Annotated[str, broker_values.short_string("a routing key")] = ""
     """RabbitMQ: the routing key of every event. A fanout exchange ignores it."""
 
     tls: bool = False
@@ -131,25 +88,22 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     """RabbitMQ: a PEM file of certificate authorities to trust for TLS instead of the system's. Relative to the
     working directory. It need not exist where the settings are checked."""
 
-    project_id: Annotated[
-        str, field_types.text("the id of a project, such as hyperfleet-prod", r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
-    ] = ""
+    project_id: Annotated[str, broker_values.PROJECT_ID] = ""
     """Pub/Sub: the Google Cloud project. Required for Pub/Sub."""
 
-    topic: Annotated[
-        str,
-        field_types.text(
-            "the id of a topic, such as hyperfleet-events", r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{0,254}"
-        ),
-    ] = "hyperfleet-events"
+    topic: Annotated[str, broker_values.TOPIC] = "hyperfleet-events"
     """Pub/Sub: the topic that events are published to."""
 
     create_topic: bool = False
     """Pub/Sub: whether to create the topic if it does not exist."""
 
-    ordering_key: Annotated[str, _short_string("an ordering key")] = ""
+    ordering_key: Annotated[str, broker_values.short_string("an ordering key")] = ""
     """Pub/Sub: the ordering key of every event, so that events arrive in order, at the cost of throughput.
     Default: none."""
+
+    credentials_json: Annotated[Secret | None, broker_values.SERVICE_ACCOUNT_KEY] = None
+    """Pub/Sub: the key of a service account, the JSON text itself. Preferably a variable from a Secret. Default:
+    Google's application default credentials."""
 
     subscription_id: str = ""
     """Adapters: the queue or subscription to read from. Default: the name of the adapter."""
@@ -185,6 +139,7 @@ _KEYS_BY_TYPE: dict[BrokerType, frozenset[str]] = {
             "BROKER_TOPIC",
             "BROKER_CREATE_TOPIC",
             "BROKER_ORDERING_KEY",
+            "BROKER_CREDENTIALS_JSON",
             EMULATOR,
         )
     ),
@@ -242,7 +197,7 @@ def load_broker(
         problems=sorted_problems(validation.problems),
         warnings=tuple(warnings),
         entries=_relevant_entries(validation),
-        secrets=(*validation.secrets, *_url_passwords(validation)),
+        secrets=(*validation.secrets, *_secrets_within(validation)),
     )
 
 
@@ -286,8 +241,9 @@ def _relevant_entries(validation: Validation) -> tuple[EffectiveSetting, ...]:
     return tuple(e for e in validation.entries if e.key in shown or validation.origins[e.key] != Origin())
 
 
-def _url_passwords(validation: Validation) -> tuple[Secret, ...]:
-    """Return the password of the URL, encoded and decoded. An error message may contain either."""
-    url = validation.values.get("BROKER_URL")
-    password = urlsplit(url.reveal()).password if isinstance(url, Secret) else None
-    return () if not password else (Secret(password), Secret(unquote(password)))
+def _secrets_within(validation: Validation) -> Iterator[Secret]:
+    url, key = validation.values.get("BROKER_URL"), validation.values.get("BROKER_CREDENTIALS_JSON")
+    if isinstance(url, Secret):
+        yield from broker_values.url_passwords(url)
+    if isinstance(key, Secret):
+        yield broker_values.private_key(key)

@@ -6,6 +6,9 @@ read into such a tree, within the same limits.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
@@ -18,6 +21,22 @@ MAX_DEPTH: Final = 64
 """Nested mappings and lists."""
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+
+# How kubectl's YAML library (go-yaml 2) reads plain scalars.
+_BOOLEAN = re.compile(r"y|Y|n|N|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|true|True|TRUE|false|False|FALSE")
+_NUMBER = re.compile(
+    r"[-+]?(0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+|[0-9][0-9_]*\.?[0-9_]*([eE][-+]?[0-9]+)?"
+    r"|\.[0-9][0-9_]*([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
+)
+
+
+class JsonType(StrEnum):
+    """The type of a single value in JSON, named as in JSON Schema. Integers are numbers."""
+
+    STRING = "string"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    NUMBER = "number"
 
 
 class ScalarNode(msgspec.Struct, frozen=True):
@@ -32,6 +51,13 @@ class ScalarNode(msgspec.Struct, frozen=True):
     def is_null(self) -> bool:
         """Whether a key was written without a value."""
         return self.is_plain and self.text in _NULLS
+
+    @property
+    def json_type(self) -> JsonType:
+        """The type that Kubernetes' tools give to this value, which is not null. They follow YAML 1.1."""
+        if self.is_plain and _BOOLEAN.fullmatch(self.text):
+            return JsonType.BOOLEAN
+        return JsonType.NUMBER if self.is_plain and _NUMBER.fullmatch(self.text) else JsonType.STRING
 
 
 class ListNode(msgspec.Struct, frozen=True):
@@ -101,6 +127,29 @@ def describe_node(node: Node) -> str:
             return "a list"
         case MappingNode():
             return "a mapping"
+
+
+def locate(node: Node, path: str) -> Origin:
+    """Return the position of the value at a path such as `spec.ports[0]`, or of the closest value around it."""
+    return _locate(node, path)[1]
+
+
+def _locate(node: Node, path: str) -> tuple[int, Origin]:
+    """Return also how much of the path is not in the tree.
+
+    The path is matched against the keys instead of being split, because keys may contain dots.
+    """
+    children: Iterator[tuple[str, Node]] = iter(())
+    if isinstance(node, MappingNode):
+        children = ((member.key, member.value) for member in node.members)
+    elif isinstance(node, ListNode):
+        children = ((f"[{index}]", item) for index, item in enumerate(node.items))
+    best = (len(path), node.at)
+    for key, child in children:
+        rest = path.removeprefix(key)
+        if path.startswith(key) and rest[:1] in ("", ".", "["):
+            best = min(best, _locate(child, rest.removeprefix(".")), key=lambda found: found[0])
+    return best
 
 
 def join(path: str, key: str) -> str:

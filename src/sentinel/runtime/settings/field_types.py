@@ -18,7 +18,7 @@ import msgspec
 
 from sentinel.runtime import durations
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings.config_tree import Node, ScalarNode, describe_node
+from sentinel.runtime.settings.config_tree import JsonType, Node, ScalarNode, describe_node
 from sentinel.runtime.settings.report import Origin, closest_match, is_utf8, quoted
 from sentinel.runtime.settings.validation import INVALID, Validation
 
@@ -43,12 +43,18 @@ class InvalidValue(ValueError):
 
 
 class FieldType(msgspec.Struct, frozen=True):
-    """Parses one text."""
+    """Parses one text. The last four fields say as much as a schema for other programs can."""
 
     expected: str
     parse: Callable[[str], object]
     """Raises `InvalidValue`."""
     is_secret: bool = False
+    json_type: JsonType = JsonType.STRING
+    choices: tuple[str, ...] = ()
+    """All accepted texts, if there are few."""
+    minimum: float | timedelta | None = None
+    """The smallest accepted number or duration."""
+    maximum: float | timedelta | None = None
 
     def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """Return the parsed text, or `INVALID`."""
@@ -60,6 +66,9 @@ class FieldType(msgspec.Struct, frozen=True):
             return INVALID
         if self.is_secret:
             validation.secrets.append(Secret(node.text))
+        if validation.has_json_types and (mistyped := self._mistyped(node)):
+            validation.reject(node.at, path, f"expected {self.expected}, got {mistyped}")
+            return INVALID
         try:
             value = self.parse(node.text)
         except InvalidValue as error:
@@ -69,6 +78,14 @@ class FieldType(msgspec.Struct, frozen=True):
             return INVALID
         validation.accept(path, value, at)
         return value
+
+    def _mistyped(self, node: ScalarNode) -> str:
+        """Describe a value of another JSON type that has the right text; empty if the type is right."""
+        if self.json_type is not JsonType.STRING:
+            return "" if node.is_plain else "text; write it without quotes"
+        if node.json_type is JsonType.STRING:
+            return ""
+        return f"a {node.json_type}; quote it if it is text"
 
 
 def text(expected: str, pattern: str = r"(?s).*") -> FieldType:
@@ -97,7 +114,7 @@ def duration(*, minimum: timedelta) -> FieldType:
             raise InvalidValue(f"at most {durations.render(MAX_DURATION)}")
         return parsed
 
-    return FieldType("a duration such as 5s", parse)
+    return FieldType("a duration such as 5s", parse, minimum=minimum, maximum=MAX_DURATION)
 
 
 def integer(minimum: int, maximum: int) -> FieldType:
@@ -108,7 +125,8 @@ def integer(minimum: int, maximum: int) -> FieldType:
             raise InvalidValue
         return int(text)
 
-    return FieldType(f"a whole number from {minimum} to {maximum}", parse)
+    expected = f"a whole number from {minimum} to {maximum}"
+    return FieldType(expected, parse, json_type=JsonType.INTEGER, minimum=minimum, maximum=maximum)
 
 
 def number(minimum: float, maximum: float) -> FieldType:
@@ -120,7 +138,8 @@ def number(minimum: float, maximum: float) -> FieldType:
             raise InvalidValue
         return value
 
-    return FieldType(f"a number from {minimum:g} to {maximum:,.0f}".replace(",", ""), parse)
+    expected = f"a number from {minimum:g} to {maximum:,.0f}".replace(",", "")
+    return FieldType(expected, parse, json_type=JsonType.NUMBER, minimum=minimum, maximum=maximum)
 
 
 def _parse_share(text: str) -> float:
@@ -141,7 +160,7 @@ def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> F
             raise InvalidValue(f"did you mean {meant}?" if meant else "")
         return accepted[text]
 
-    return FieldType(f"one of {', '.join(values)}", parse)
+    return FieldType(f"one of {', '.join(values)}", parse, choices=tuple(values))
 
 
 def _parse_boolean(text: str) -> bool:
@@ -158,9 +177,9 @@ def _parse_path(text: str) -> Path:
 
 
 TEXT: Final = text("text")
-BOOLEAN: Final = FieldType("true or false", _parse_boolean)
+BOOLEAN: Final = FieldType("true or false", _parse_boolean, json_type=JsonType.BOOLEAN)
 PATH: Final = FieldType("the path of a file", _parse_path)
-SHARE: Final = FieldType("a number from 0 to below 1, such as 0.1", _parse_share)
+SHARE: Final = FieldType("a number from 0 to below 1, such as 0.1", _parse_share, json_type=JsonType.NUMBER)
 SECRET: Final = FieldType("a secret", Secret, is_secret=True)
 POSITIVE_DURATION: Final = duration(minimum=timedelta(microseconds=1))
 ANY_DURATION: Final = duration(minimum=timedelta(0))

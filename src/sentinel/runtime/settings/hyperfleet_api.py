@@ -14,11 +14,18 @@ from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.schema import EnvironmentSecret
 
 
+def endpoint(*, instead_of_password: str) -> FieldType:
+    """The address of an API. `instead_of_password` tells users where to put credentials."""
+
+    def parse(text: str) -> str:
+        if "@" in text:
+            raise InvalidValue(f"without user and password: use {instead_of_password}", hides_text=True)
+        return _parse_endpoint(text)
+
+    return FieldType("a URL such as http://hyperfleet-api:8000", parse)
+
+
 def _parse_endpoint(text: str) -> str:
-    if "@" in text:
-        raise InvalidValue(
-            "without user and password: use hyperfleet_api.token_file or HYPERFLEET_API_TOKEN", hides_text=True
-        )
     if not text.isprintable() or set(text) & set(' \\?#"<>^`{|}'):
         raise InvalidValue("without query, fragment, spaces")
     try:
@@ -37,10 +44,15 @@ def _parse_token(text: str) -> Secret:
     return Secret(text)
 
 
+TOKEN = FieldType("a bearer token", _parse_token, is_secret=True)
+
+
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The connection to the HyperFleet API."""
 
-    endpoint: Annotated[str, FieldType("a URL such as http://hyperfleet-api:8000", _parse_endpoint)]
+    endpoint: Annotated[
+        str, endpoint(instead_of_password="hyperfleet_api.token_file or HYPERFLEET_API_TOKEN")  # noqa: S106
+    ]
     """The address of the API: `http` or `https`, a host, and optionally a port and a path prefix for
     `/api/hyperfleet/v1`. No query, fragment, user or password."""
 
@@ -63,7 +75,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
         EnvironmentSecret(
             "HYPERFLEET_API_TOKEN",
             "use hyperfleet_api.token_file, or the environment variable HYPERFLEET_API_TOKEN",
-            FieldType("a bearer token", _parse_token, is_secret=True),
+            TOKEN,
         ),
     ] = None
     """The bearer token. Only from the environment variable `HYPERFLEET_API_TOKEN`, which overrides `token_file`.

@@ -12,7 +12,7 @@ import msgspec
 
 from sentinel.runtime.settings.config_tree import MappingNode, Member, Node, ScalarNode, join
 from sentinel.runtime.settings.report import Origin
-from sentinel.runtime.settings.schema import Section, SettingField, StructList, TextMapping
+from sentinel.runtime.settings.schema import FlatMapping, Section, SettingField, StructList, TextList, TextMapping
 from sentinel.runtime.settings.sources import Assignment
 from sentinel.runtime.settings.validation import Readable, Validation
 from sentinel.runtime.settings.yaml_file import parse
@@ -57,7 +57,7 @@ def _replace_field(
 ) -> MappingNode:
     """Set a whole field: a single value as it is, anything larger as YAML."""
     text, at = assignment.text, assignment.at
-    if not isinstance(field.type, Section | TextMapping | StructList):
+    if not isinstance(field.type, Section | TextMapping | FlatMapping | StructList | TextList):
         return tree.with_member(field.key, ScalarNode(text, at), at)
     root, problems = parse(text, at, parent=path)
     validation.problems.extend(problems)

@@ -60,7 +60,8 @@ class SettingsProblem(msgspec.Struct, frozen=True):
     """An error in the settings. `sentinel check` prints these fields as JSON."""
 
     file: str | None
-    """None if the value came from the environment, a flag or an object. Then the message ends with its name."""
+    """None if the value came from the environment, a flag or an object. Then the message ends with its name, if
+    it has one."""
     line: int | None
     column: int | None
     field: str
@@ -80,7 +81,7 @@ class SettingsProblem(msgspec.Struct, frozen=True):
         field, message = _escaped(field), _escaped(message)
         if origin.source is Source.FILE:
             return cls(origin.name, origin.line, origin.column, field, message)
-        if origin.source is Source.DEFAULT:
+        if origin.source is Source.DEFAULT or not origin.name:
             return cls(None, None, None, field, message)
         return cls(None, None, None, field, f"{message} ({_escaped(str(origin))})")
 

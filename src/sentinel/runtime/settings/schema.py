@@ -68,7 +68,7 @@ class StructList(msgspec.Struct, frozen=True):
         if not isinstance(node, ListNode):
             validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
             return INVALID
-        items = Validation(environ=validation.environ)
+        items = validation.for_items()
         values = tuple(
             self.item.read(item, f"{path}[{index}]", item.at, items) for index, item in enumerate(node.items)
         )
@@ -115,6 +115,46 @@ class TextMapping(msgspec.Struct, frozen=True):
             return INVALID
         validation.accept(path, node.text, at)
         return node.text
+
+
+class FlatMapping(msgspec.Struct, frozen=True):
+    """Texts under names that the user chooses, such as labels: not nested, and they may be empty."""
+
+    expected: str
+    value: field_types.FieldType = field_types.TEXT
+
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Return a mapping of names to values. Each is one effective setting."""
+        if not isinstance(node, MappingNode):
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
+        values = {
+            member.key: self.value.read(member.value, join(path, member.key), member.at, validation)
+            for member in node.members
+        }
+        return INVALID if INVALID in values.values() else values
+
+
+class TextList(msgspec.Struct, frozen=True):
+    """A list of texts. It is one effective setting."""
+
+    expected: str
+    item: field_types.FieldType = field_types.TEXT
+
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Return a tuple of values."""
+        if not isinstance(node, ListNode):
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
+        items = validation.for_items()
+        values = tuple(
+            self.item.read(item, f"{path}[{index}]", item.at, items) for index, item in enumerate(node.items)
+        )
+        validation.problems.extend(items.problems)
+        if INVALID in values:
+            return INVALID
+        validation.accept(path, values, at)
+        return values
 
 
 class SettingField(msgspec.Struct, frozen=True):
@@ -184,7 +224,7 @@ class Section(msgspec.Struct, frozen=True):
             # A key that a section lacks is missing from the file, even if a variable set the rest of the section.
             is_written = member.at.source is Source.FILE or not isinstance(field.type, Section)
             return field.type.read(member.value, path, member.at if is_written else parent_at, validation)
-        if isinstance(field.type, Section):
+        if isinstance(field.type, Section) and not field.is_nullable:
             return field.type.read(MappingNode((), parent_at), path, parent_at, validation)
         if isinstance(field.type, EnvironmentSecret):
             return field.type.read_variable(path, validation)
@@ -224,7 +264,7 @@ def _readable(annotation: object) -> Readable:
     """Return how to read a field with this annotation."""
     if get_origin(annotation) is Annotated:
         for extra in get_args(annotation)[1:]:
-            if isinstance(extra, field_types.FieldType | EnvironmentSecret | StructList | TextMapping | Section):
+            if isinstance(extra, _READABLES):
                 return extra
     (plain,) = (kind for kind in _alternatives(annotation) if kind is not NoneType)
     if isinstance(plain, type):
@@ -237,6 +277,7 @@ def _readable(annotation: object) -> Readable:
     raise TypeError(f"expected a type that settings know or an Annotated Readable, got {annotation}")
 
 
+_READABLES = (field_types.FieldType, EnvironmentSecret, StructList, TextMapping, FlatMapping, TextList, Section)
 _DEFAULT_TYPES: dict[type, Readable] = {
     str: field_types.TEXT,
     bool: field_types.BOOLEAN,

@@ -8,16 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
-from sentinel.runtime.database_url import InvalidDatabaseUrl, PostgresqlServer, parse_database_url
+from sentinel.runtime.database_url import InvalidDatabaseUrl, PostgresqlServer, SqliteFile, parse_database_url
 from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.log import LogSettings
+
+NO_CREDENTIALS: Final = (
+    "tokens_file: expected --tokens-file, --jwt-key-file or --jwks-url, a user or token in the database, or"
+    " --insecure on a loopback address, got none; add an admin with `sentinel user add --database-url`"
+)
+"""Why a server that nobody could use does not start."""
 
 
 def _parse_database_url(text: str) -> Secret:
@@ -26,6 +33,13 @@ def _parse_database_url(text: str) -> Secret:
     except InvalidDatabaseUrl as error:
         raise InvalidValue(error.reason, hides_text=True) from None
     return address.dsn if isinstance(address, PostgresqlServer) else Secret(text, shown=text)
+
+
+def _check_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.fragment:
+        raise InvalidValue("without credentials and without a fragment")
+    return text
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +77,15 @@ class ServerSettings(DatabaseSettings, frozen=True, kw_only=True):
     jwt_key_file: Path | None = None
     """The key that verifies JSON web tokens: a public key (PEM), or a shared secret."""
 
+    jwks_url: Annotated[str | None, FieldType("an https or http URL", _check_url)] = None
+    """Where the keys that verify JSON web tokens are published, as a JSON Web Key Set."""
+
+    jwt_issuer: str | None = None
+    """The `iss` that JSON web tokens must have. Unset: any."""
+
+    jwt_audience: str | None = None
+    """The `aud` that JSON web tokens must have. Unset: any."""
+
     insecure: bool = False
     """Whether to allow all requests without a token. Only on a loopback address."""
 
@@ -71,6 +94,11 @@ class ServerSettings(DatabaseSettings, frozen=True, kw_only=True):
 
     log: LogSettings = msgspec.field(default_factory=LogSettings)
     """The level and format of the log."""
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether requests can be authenticated without the database."""
+        return any(each is not None for each in (self.tokens_file, self.jwt_key_file, self.jwks_url))
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,14 +126,21 @@ def listen_address(settings: ServerSettings, *, name: str = "listen") -> tuple[A
 
 
 def exposure_problems(settings: ServerSettings, address: Address | None) -> Iterator[str]:
-    """Yield problems with settings that would admit unknown callers."""
+    """Yield problems with settings that would admit unknown callers, or nobody.
+
+    A database that exists may have users and tokens, which only shows when it is open.
+    """
     if settings.insecure:
         if address is not None and not is_loopback(address.host):
             yield (
                 f'insecure: expected a loopback address to listen on, got "{address}"; '
-                "give --tokens-file or --jwt-key-file instead of --insecure"
+                "give --tokens-file, --jwt-key-file or --jwks-url instead of --insecure"
             )
-    elif settings.tokens_file is None and settings.jwt_key_file is None:
-        yield (
-            "tokens_file: expected --tokens-file or --jwt-key-file, or --insecure on a loopback address, got none"
-        )
+    elif not settings.has_credentials:
+        database = parse_database_url(settings.database_url.reveal())
+        if isinstance(database, SqliteFile) and not database.path.exists():
+            yield NO_CREDENTIALS
+    if not (settings.jwt_key_file or settings.jwks_url):
+        for name in ("jwt_issuer", "jwt_audience"):
+            if getattr(settings, name) is not None:
+                yield f"{name}: expected it with --jwt-key-file or --jwks-url only"

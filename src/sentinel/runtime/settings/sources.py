@@ -105,11 +105,12 @@ def misspelling_warnings(unknown: Iterable[str], suggestions: Mapping[str, str],
     return warnings
 
 
-def from_object(document: Json, name: str) -> ParsedSource:
+def from_object(document: Json, name: str = "") -> ParsedSource:
     """Read a document that is already parsed, such as the spec of a Kubernetes resource.
 
-    `name` identifies it in problems, such as `sentinelconfig/us-east`. The document means the same as the same
-    JSON in a YAML file, within the same limits. Only the positions are lost.
+    `name` identifies it in problems, such as `sentinelconfig/us-east`; a problem that is written to
+    the resource itself needs no name. The document means the same as the same JSON in a YAML file, within the same
+    limits. Only the positions are lost.
     """
     at = Origin(Source.OBJECT, name)
     try:

@@ -23,9 +23,19 @@ INVALID: Final = object()
 class Validation:
     """The values accepted so far, with their origins, and the problems."""
 
-    def __init__(self, *, environ: Mapping[str, str], known: Iterable[str] = (), is_partial: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        known: Iterable[str] = (),
+        is_partial: bool = False,
+        has_json_types: bool = False,
+    ) -> None:
         """`known` are the paths of all settings, for suggestions."""
         self.environ = environ
+        self.has_json_types = has_json_types
+        """Values have JSON's types, as in a Kubernetes manifest: text that looks like a number is quoted, and a
+        number is not."""
         self.is_partial = is_partial
         """The file could not be read, so missing keys are not reported."""
         self.problems: list[SettingsProblem] = []
@@ -35,6 +45,10 @@ class Validation:
         """Accepted values by path, for checks across settings."""
         self.origins: dict[str, Origin] = {}
         self._known = tuple(known)
+
+    def for_items(self) -> Validation:
+        """Return a validation for the items of a list, whose values are not settings of their own."""
+        return Validation(environ=self.environ, has_json_types=self.has_json_types)
 
     def reject(self, at: Origin, path: str, message: str) -> None:
         """Record a problem."""

@@ -74,19 +74,61 @@ def parse(text: str, source: Origin, *, parent: str = "") -> tuple[Node | None, 
 
     `parent` is the path of the setting whose value the text is, if it is not a whole file.
     """
-    unprintable = _UNPRINTABLE.search(text)
-    if unprintable is not None:
-        place = _locate(source, text[: unprintable.start()])
-        return None, (SettingsProblem.at(place, parent, "expected text, got a control character"),)
     builder = _YamlTreeBuilder(source, parent)
+    documents = 0
     try:
-        root = builder.build(_events(text))
+        _reject_unprintable(text, source)
+        for event in _events(text):
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            if documents > 1:
+                message = "expected one YAML document, got a second; put each into its own file"
+                builder.problems.append(SettingsProblem.at(_position(event, source), parent, message))
+                break
+            builder.add(event)
     except _InvalidDocument as error:
         return None, (SettingsProblem.at(error.at, parent, str(error)),)
     except yaml.YAMLError as error:
         place, message = _syntax_error(error, source, text)
         return None, (SettingsProblem.at(place, parent, message),)
-    return root, tuple(builder.problems)
+    return builder.root, tuple(builder.problems)
+
+
+def parse_documents(text: str, source: Origin) -> tuple[ParsedSource, ...]:
+    """Parse a stream of documents, such as Kubernetes manifests, each of which is a mapping or empty.
+
+    A syntax error ends the stream. The documents before it are returned, then one that has only the problem.
+    """
+    documents: list[ParsedSource] = []
+    builder: _YamlTreeBuilder | None = None
+    try:
+        _reject_unprintable(text, source)
+        for event in _events(text):
+            if isinstance(event, yaml.DocumentStartEvent):
+                builder = _YamlTreeBuilder(source, "")
+            elif isinstance(event, yaml.DocumentEndEvent) and builder is not None:
+                at = source if builder.root is None else builder.root.at
+                documents.append(ParsedSource.of(builder.root, at, tuple(builder.problems)))
+            elif builder is not None:
+                builder.add(event)
+    except _InvalidDocument as error:
+        documents.append(ParsedSource(None, source, (SettingsProblem.at(error.at, "", str(error)),)))
+    except yaml.YAMLError as error:
+        place, message = _syntax_error(error, source, text)
+        documents.append(ParsedSource(None, source, (SettingsProblem.at(place, "", message),)))
+    return tuple(documents)
+
+
+def _reject_unprintable(text: str, source: Origin) -> None:
+    unprintable = _UNPRINTABLE.search(text)
+    if unprintable is not None:
+        raise _InvalidDocument(
+            _locate(source, text[: unprintable.start()]), "expected text, got a control character"
+        )
+
+
+def _position(event: yaml.Event, source: Origin) -> Origin:
+    mark = event.start_mark
+    return source if mark is None else source.at(mark.line + 1, mark.column + 1)
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
@@ -143,40 +185,34 @@ class _OpenCollection:
 
 
 class _YamlTreeBuilder:
+    """Builds the tree of one document."""
+
     def __init__(self, source: Origin, parent: str) -> None:
         self.problems: list[SettingsProblem] = []
         self._source = source
         self._parent = parent
         self._stack: list[_OpenCollection] = []
         self._anchors: dict[str, tuple[Node, int] | None] = {}  # None while the collection is open
-        self._root: Node | None = None
+        self.root: Node | None = None
+        """None until the document is complete, and if it is empty."""
 
-    def build(self, events: Iterator[yaml.Event]) -> Node | None:
-        documents = 0
-        for event in events:
-            mark = event.start_mark
-            at = self._source if mark is None else self._source.at(mark.line + 1, mark.column + 1)
-            match event:
-                case yaml.DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        message = "expected one YAML document, got a second; put each into its own file"
-                        self.problems.append(SettingsProblem.at(at, self._parent, message))
-                        break
-                case yaml.ScalarEvent():
-                    self._check_tag(event.tag, at)
-                    is_plain = (event.tag is None and event.implicit[0]) or event.tag == _TAG + "null"
-                    self._add(ScalarNode(event.value, at, is_plain), 1, event.anchor)
-                case yaml.AliasEvent():
-                    self._add(*self._resolve(event.anchor, at), None)
-                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                    self._check_tag(event.tag, at)
-                    self._open(at, is_mapping=isinstance(event, yaml.MappingStartEvent), anchor=event.anchor)
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    self._close()
-                case _:
-                    pass
-        return self._root
+    def add(self, event: yaml.Event) -> None:
+        """Add the next event of the document."""
+        at = _position(event, self._source)
+        match event:
+            case yaml.ScalarEvent():
+                self._check_tag(event.tag, at)
+                is_plain = (event.tag is None and event.implicit[0]) or event.tag == _TAG + "null"
+                self._add(ScalarNode(event.value, at, is_plain), 1, event.anchor)
+            case yaml.AliasEvent():
+                self._add(*self._resolve(event.anchor, at), None)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._check_tag(event.tag, at)
+                self._open(at, is_mapping=isinstance(event, yaml.MappingStartEvent), anchor=event.anchor)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._close()
+            case _:
+                pass
 
     def _check_tag(self, tag: str | None, at: Origin) -> None:
         if tag not in _KNOWN_TAGS:
@@ -217,7 +253,7 @@ class _YamlTreeBuilder:
         if anchor is not None:
             self._anchors[anchor] = (node, values)
         if not self._stack:
-            self._root = node
+            self.root = node
             return
         parent = self._stack[-1]
         parent.values += values

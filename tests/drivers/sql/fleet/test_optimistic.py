@@ -37,6 +37,7 @@ class OneResourceSession:
     has_snapshot = False
     joins_bytes = False
     can_stop_reading = False
+    numbers_transactions = True
 
     def __init__(self, resource: StoredResource | None, *, is_overtaken: bool = False) -> None:
         self._found = [] if resource is None else [rows.all_columns(resource)]

@@ -38,6 +38,7 @@ class RecordingSession:
 
     def __init__(self, *, is_sqlite: bool) -> None:
         self.has_snapshot = self.joins_bytes = self.can_stop_reading = is_sqlite
+        self.numbers_transactions = not is_sqlite
         self.statements: list[tuple[Statement, Mapping[str, SqlValue]]] = []
 
     def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -17,13 +17,14 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import greenlet_spawn
 
 from sentinel.drivers.sql.engine import schema
-from sentinel.drivers.sql.engine.key_locks import KeyLocks
+from sentinel.drivers.sql.engine.announcements import Announcements
 from sentinel.drivers.sql.engine.pool import Pool
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlAutocommitSession, PostgresqlSession, connect
 from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.engine.statements import AutocommitSession, Session
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.key_locks import KeyLocks
 from sentinel.runtime.secrets import Redactor, Secret
 
 S = TypeVar("S", bound=PostgresqlSession)
@@ -86,6 +87,7 @@ class PostgresqlDatabase:
         self._key_locks = KeyLocks(timeout=_KEY_LOCK_TIMEOUT)
         self._unavailable_reason: str | None = f"{dsn} is not open"
         self._recovery: asyncio.Task[None] | None = None
+        self._announcements = Announcements(self)
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -95,11 +97,12 @@ class PostgresqlDatabase:
         except Unavailable as error:
             self._unavailable_reason = str(error)
             raise
-        self._pool = Pool(self._connect, size=self._connections)
+        self._pool = Pool(self.connect, size=self._connections)
         self._unavailable_reason = None
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
+        await self._announcements.close()
         recovery, self._recovery = self._recovery, None
         if recovery is not None:
             recovery.cancel()
@@ -126,6 +129,12 @@ class PostgresqlDatabase:
 
     async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
         return await self._retry(self._write_optimistically_once, work)
+
+    def announce(self, channel: str) -> None:
+        self._announcements.announce(channel)
+
+    def listening(self, channel: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        return self._announcements.listening(channel)
 
     def unavailable_reason(self) -> str | None:
         return self._unavailable_reason
@@ -207,7 +216,8 @@ class PostgresqlDatabase:
             return _LostBeforeCommit(self._describe(error))
         return self._unavailable(error) if isinstance(error, _REJECTED) else error
 
-    async def _connect(self) -> Any:
+    async def connect(self) -> Any:
+        """Open a connection that is not in the pool. Raises the driver's errors."""
         return await connect(self._dsn)
 
     @asynccontextmanager
@@ -270,7 +280,7 @@ class PostgresqlDatabase:
         from sqlalchemy.ext.asyncio import create_async_engine
         from sqlalchemy.pool import NullPool
 
-        engine = create_async_engine("postgresql+asyncpg://", async_creator=self._connect, poolclass=NullPool)
+        engine = create_async_engine("postgresql+asyncpg://", async_creator=self.connect, poolclass=NullPool)
         try:
             async with engine.begin() as connection:
                 return await connection.run_sync(use)

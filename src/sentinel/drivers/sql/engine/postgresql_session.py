@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import await_only
 
-from sentinel.drivers.sql.engine.key_locks import KeyLocks
 from sentinel.drivers.sql.engine.statements import Duplicate, Row, SqlValue, Statement
+from sentinel.runtime.key_locks import KeyLocks
 from sentinel.runtime.secrets import Secret
 
 T = TypeVar("T")
@@ -53,6 +53,7 @@ class PostgresqlSession:
     has_snapshot = False
     joins_bytes = False  # takes three times as long as fetching them
     can_stop_reading = False  # without a transaction, which takes two more round trips
+    numbers_transactions = True
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -30,6 +30,7 @@ from sentinel.drivers.sql.engine.statements import (
     Statement,
     TooLong,
 )
+from sentinel.drivers.sql.engine.wakeups import Wakeups
 from sentinel.drivers.sql.engine.worker_threads import Job, WorkerThreads
 from sentinel.ports.errors import Unavailable
 
@@ -54,6 +55,7 @@ class SqliteSession:
     has_snapshot = True
     joins_bytes = True
     can_stop_reading = True
+    numbers_transactions = False
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -245,6 +247,7 @@ class SqliteDatabase:
         self._writer: _Writer | None = None
         self._writes: WorkerThreads | None = None
         self._reads: WorkerThreads | None = None
+        self._wakeups = Wakeups()
 
     async def open(self) -> None:
         if self._writes is not None:
@@ -309,6 +312,15 @@ class SqliteDatabase:
 
     async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
         raise NeedsTransaction
+
+    def announce(self, channel: str) -> None:
+        self._wakeups.wake(channel)
+
+    @asynccontextmanager
+    async def listening(self, channel: str) -> AsyncIterator[asyncio.Event]:
+        # The file lock admits no other process that could announce anything.
+        with self._wakeups.listening(channel) as event:
+            yield event
 
     def unavailable_reason(self) -> str | None:
         return f"{self._file} is not open" if self._writer is None else self._writer.unavailable_reason

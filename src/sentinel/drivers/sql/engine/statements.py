@@ -7,7 +7,9 @@ not used here. Values are plain texts, integers and bytes; rows are tuples.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -104,6 +106,8 @@ class Session(Protocol):
     """Whether joining byte values in SQL is faster than fetching them one by one."""
     can_stop_reading: bool
     """Whether a query can end after any row. Otherwise all rows arrive at once."""
+    numbers_transactions: bool
+    """Whether the database itself numbers transactions, in another order than that of their commits."""
 
     def rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         """Return the rows of a query. Raises `TooLong`."""
@@ -155,4 +159,13 @@ class SqlDatabase(Database, Protocol):
 
         Saves the round trips for BEGIN, the row lock and COMMIT. Raises `NeedsTransaction` if the work does,
         and always on SQLite, which has no round trips to save.
+        """
+
+    def announce(self, channel: str) -> None:
+        """Wake everyone who listens to this channel, in all processes, soon and without waiting."""
+
+    def listening(self, channel: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event that is set when something is announced on this channel.
+
+        An announcement of a process that is killed, or while the connection is lost, may be missed.
         """

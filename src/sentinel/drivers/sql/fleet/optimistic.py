@@ -20,20 +20,24 @@ from sqlalchemy import bindparam
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import audit
 from sentinel.drivers.sql.engine.statements import AutocommitSession, NeedsTransaction, Statement
-from sentinel.drivers.sql.fleet import rows
+from sentinel.drivers.sql.fleet import change_log, rows
 from sentinel.drivers.sql.fleet.tables import resources
-from sentinel.drivers.sql.fleet.transaction import READ, changes_status_only, status_update
+from sentinel.drivers.sql.fleet.transaction import (
+    READ,
+    changes_status_only,
+    status_update,
+    status_update_and_change,
+)
 from sentinel.ports.audit import AuditEntry
+from sentinel.ports.change_log import ChangedResource, is_change
 from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.ports.idempotency import StoredResponse
 
 T = TypeVar("T")
 
-_UPDATE_IF_UNCHANGED = Statement(
-    audit.insert_for_each_row_of(
-        status_update(resources.c.id == bindparam("written_id"), resources.c.version == bindparam("read_version"))
-    )
-)
+_is_unchanged = (resources.c.id == bindparam("written_id"), resources.c.version == bindparam("read_version"))
+_UPDATE_IF_UNCHANGED = Statement(audit.insert_for_each_row_of(status_update(*_is_unchanged)))
+_UPDATE_AND_LOG_IF_UNCHANGED = Statement(audit.insert_for_each_row_of(*status_update_and_change(*_is_unchanged)))
 
 
 class OptimisticTransaction:
@@ -48,6 +52,8 @@ class OptimisticTransaction:
         self._before: StoredResource | None = None
         self._after: StoredResource | None = None
         self._entry: AuditEntry | None = None
+        self.has_changes = False
+        """Whether it may have written to the log of changes."""
         self._needs_transaction = False
         """Remembered, because the work may suppress the exception."""
 
@@ -90,7 +96,13 @@ class OptimisticTransaction:
             self._give_up()
         values = rows.status_columns(after) | audit.values(entry)
         values |= {"written_id": after.id, "read_version": before.version}
-        if not self._session.run(_UPDATE_IF_UNCHANGED, **values):
+        statement = _UPDATE_IF_UNCHANGED
+        if is_change(before, after):
+            self.has_changes = True
+            statement = _UPDATE_AND_LOG_IF_UNCHANGED
+            resource = ChangedResource(after.id, after.plural, after.parent)
+            values |= change_log.values(resource, may_leave=False)
+        if not self._session.run(statement, **values):
             self._give_up()
 
     def _give_up(self) -> NoReturn:

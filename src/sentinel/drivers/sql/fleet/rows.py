@@ -38,7 +38,7 @@ _ZLIB_HEADER = zlib.compress(b"")[:1]
 """Marks compressed statuses: JSON never begins with this byte, and other bytes that do are compressed too."""
 
 encode = msgspec.json.Encoder().encode
-_texts = msgspec.json.Decoder(dict[str, str])
+decode_texts = msgspec.json.Decoder(dict[str, str]).decode
 _waiting = msgspec.json.Decoder(dict[str, int])
 _discarded = msgspec.json.Decoder(DiscardedReport)
 _generation = msgspec.json.Decoder(GenerationRecord)
@@ -56,11 +56,11 @@ def to_resource(row: Row) -> StoredResource:
         version=row[7],
         is_ready=bool(row[8]),
         adapters=row[9],
-        labels=_texts.decode(row[10]),
+        labels=decode_texts(row[10]),
         waiting={adapter: from_micros(since) for adapter, since in _waiting.decode(row[11]).items()},
         document=row[12],
         statuses=_decompress(row[13]),
-        attributes=_texts.decode(row[14]),
+        attributes=decode_texts(row[14]),
     )
 
 

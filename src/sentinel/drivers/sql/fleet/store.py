@@ -14,6 +14,7 @@ from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql.engine.columns import NUMBER, from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Session, SqlDatabase, Statement
 from sentinel.drivers.sql.fleet import lists, rows
+from sentinel.drivers.sql.fleet.change_log import CHANNEL
 from sentinel.drivers.sql.fleet.lists import MAX_OFFSET
 from sentinel.drivers.sql.fleet.optimistic import OptimisticTransaction
 from sentinel.drivers.sql.fleet.tables import (
@@ -101,11 +102,22 @@ class SqlFleetStore:
         self._database = database
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        with suppress(NeedsTransaction):
-            return await self._database.write_optimistically(
-                lambda session: OptimisticTransaction(session).perform(work)
-            )
-        return await self._database.write(lambda session: SqlFleetTransaction(session).perform(work))
+        attempts: list[OptimisticTransaction | SqlFleetTransaction] = []
+
+        def perform(transaction: OptimisticTransaction | SqlFleetTransaction) -> T:
+            attempts.append(transaction)
+            return transaction.perform(work)
+
+        try:
+            with suppress(NeedsTransaction):
+                return await self._database.write_optimistically(
+                    lambda session: perform(OptimisticTransaction(session))
+                )
+            return await self._database.write(lambda session: perform(SqlFleetTransaction(session)))
+        finally:
+            # After a failure or a cancellation too: the commit may have taken effect.
+            if any(each.has_changes for each in attempts):
+                self._database.announce(CHANNEL)
 
     async def get(self, resource_id: str) -> StoredResource | None:
         found = await self._database.read(lambda session: session.rows(READ, resource_id=resource_id))

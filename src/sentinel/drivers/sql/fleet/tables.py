@@ -121,3 +121,26 @@ generations = Table(
     Index("fleet_generations_by_resource", "resource_id", "id"),
     Index("fleet_generations_by_time", "is_past", "time"),
 )
+
+changes = Table(
+    "fleet_changes",
+    metadata,
+    # Of the transaction, not unique: see `change_statements`.
+    Column("number", NUMBER, nullable=False),
+    *required(TEXT, "resource_id", "plural", "parent"),
+    Column("may_leave", Boolean, nullable=False),
+    # No index by time: the numbers rise with it.
+    Column("time", NUMBER, nullable=False),
+    PrimaryKeyConstraint("number", "resource_id", "plural", "parent", name="fleet_changes_number"),
+    sqlite_with_rowid=False,
+)
+
+change_log = Table(
+    "fleet_change_log",
+    metadata,
+    # One row. `id` tells this log from that of another database, `expired` is the highest number that was deleted.
+    Column("id", TEXT, nullable=False),
+    Column("expired", NUMBER, nullable=False),
+    PrimaryKeyConstraint("id", name="fleet_change_log_id"),
+    sqlite_with_rowid=False,
+)

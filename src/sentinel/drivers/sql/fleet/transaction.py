@@ -19,10 +19,12 @@ from sentinel.core.labels import as_integer
 from sentinel.drivers.sql import audit
 from sentinel.drivers.sql.engine.columns import to_micros
 from sentinel.drivers.sql.engine.statements import Session, SqlValue, Statement
-from sentinel.drivers.sql.fleet import rows
+from sentinel.drivers.sql.fleet import change_log, change_statements, rows
 from sentinel.drivers.sql.fleet.rows import RESOURCE
 from sentinel.drivers.sql.fleet.tables import attributes, discarded, generations, labels, resources, waits
 from sentinel.drivers.sql.transaction import SqlTransaction
+from sentinel.ports.audit import AuditEntry
+from sentinel.ports.change_log import PendingChanges
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import IdTaken, NameTaken, StoredResource
@@ -57,8 +59,15 @@ def status_update(*where: ColumnElement[bool]) -> CTE:
     return update(resources).where(*where).values(values).returning(resources.c.id).cte("written")
 
 
-# The end of nearly every report. One statement saves one round trip of five, where the database allows it.
+def status_update_and_change(*where: ColumnElement[bool]) -> tuple[CTE, CTE]:
+    """The same, and the insertion of a change for each updated row."""
+    written = status_update(*where)
+    return written, change_statements.insert_for_each_row_of(written)
+
+
+# The end of nearly every report. One statement saves round trips, where the database allows it.
 _UPDATE_AND_RECORD = Statement(audit.insert_with(status_update(_one)))
+_UPDATE_LOG_AND_RECORD = Statement(audit.insert_with(*status_update_and_change(_one)))
 
 _INSERT_LABEL = Statement(insert(labels).inline(), *labels.c.keys())
 _DELETE_LABEL = Statement(
@@ -120,8 +129,14 @@ class SqlFleetTransaction(SqlTransaction):
         self._known: dict[str, StoredResource] = {}
         """Resources that this transaction has read or written."""
         self._counts: Counter[tuple[str, bool, int]] = Counter()
+        self._changes = PendingChanges()
         self._deferred_update: dict[str, SqlValue] | None = None
         """Written before the next statement, or at the end together with the audit entry."""
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether readers of the log have something to read after the commit."""
+        return bool(self._changes)
 
     def lock(self, resource_id: str) -> StoredResource | None:
         found = self._rows(LOCK, resource_id=resource_id)
@@ -151,6 +166,7 @@ class SqlFleetTransaction(SqlTransaction):
         self._index_attributes(resource, {}, resource.attributes)
         self._index_waits(resource, {}, resource.waiting)
         self._count(resource, +1)
+        self._changes.note(None, resource)
         self._known[resource.id] = resource
 
     def update(self, resource: StoredResource) -> None:
@@ -167,6 +183,7 @@ class SqlFleetTransaction(SqlTransaction):
         if before.is_ready != resource.is_ready:
             self._count(before, -1)
             self._count(resource, +1)
+        self._changes.note(before, resource)
         self._known[resource.id] = resource
 
     def remove(self, resource_id: str) -> None:
@@ -174,6 +191,7 @@ class SqlFleetTransaction(SqlTransaction):
         self._run(_REMOVE, {"resource_id": resource_id})
         self._run(_END_GENERATION, {"of": resource_id, "is_past": True})
         self._count(before, -1)
+        self._changes.note(before, None)
         del self._known[resource_id]
 
     def record_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
@@ -202,14 +220,31 @@ class SqlFleetTransaction(SqlTransaction):
     def _before_commit(self) -> None:
         """Write counters last and in a fixed order: all transactions update the same few rows."""
         if self._deferred_update is not None and len(self._entries) == 1 and self._session.can_write_two_tables:
-            deferred, self._deferred_update = self._deferred_update, None
-            self._run(_UPDATE_AND_RECORD, audit.values(self._entries[0]) | deferred)
+            self._write_with_entry(self._entries[0])
         else:
             self._write_deferred()
             super()._before_commit()
+            self._write_changes()
         for (plural, is_ready, slot), change in sorted(self._counts.items()):
             if change:
                 self._run(_COUNT, {"plural": plural, "is_ready": is_ready, "slot": slot, "total": change})
+
+    def _write_with_entry(self, entry: AuditEntry) -> None:
+        changes = self._change_values()
+        values = audit.values(entry) | (self._deferred_update or {})
+        self._deferred_update = None
+        if len(changes) == 1:
+            self._run(_UPDATE_LOG_AND_RECORD, values | changes[0])
+        else:
+            self._run(_UPDATE_AND_RECORD, values)
+            self._write_changes()
+
+    def _write_changes(self) -> None:
+        if self._changes:
+            self._session.run_many(change_statements.INSERT, self._change_values())
+
+    def _change_values(self) -> list[dict[str, SqlValue]]:
+        return [change_log.values(each, may_leave=may_leave) for each, may_leave in self._changes.items()]
 
     def _read(self, resource_id: str) -> StoredResource | None:
         found = self._rows(READ, resource_id=resource_id)

@@ -1,7 +1,8 @@
 """One lock per key, within this process.
 
 A pulse makes every adapter of a resource report at the same time. If they all read the same version, only one can
-write and the others waste their queries. So they wait here, where waiting holds no connection.
+write and the others waste their queries. So they wait here, where waiting holds no connection. Sign-ins wait for
+others with the same name or address, so that parallel guesses are counted one by one.
 """
 
 from __future__ import annotations
@@ -33,5 +34,5 @@ class KeyLocks:
                 await lock.acquire()
         except TimeoutError as error:
             waited = f"{self._timeout.total_seconds():g} s"
-            raise Unavailable(f"{key}: timed out after {waited} waiting for other writers") from error
+            raise Unavailable(f"{key}: timed out after {waited} waiting for others") from error
         return lock

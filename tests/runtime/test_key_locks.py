@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.drivers.sql.engine.key_locks import KeyLocks
 from sentinel.ports.errors import Unavailable
+from sentinel.runtime.key_locks import KeyLocks
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -41,7 +41,7 @@ async def test_a_task_that_times_out_leaves_the_lock_usable() -> None:
     locks = KeyLocks(timeout=timedelta(0))
     first = await locks.acquire("cls-1")
 
-    with pytest.raises(Unavailable, match="cls-1: timed out after 0 s waiting for other writers"):
+    with pytest.raises(Unavailable, match="cls-1: timed out after 0 s waiting for others"):
         await locks.acquire("cls-1")
 
     first.release()

@@ -1,0 +1,293 @@
+"""Streams of resources: every present resource, then every change.
+
+A stream is a list, then the changes of the log from the position that was read before the list. A reader that
+goes on after an event gets what follows its id: the rest of the list, then the changes; or only the changes.
+Changes come from the feed that all streams share, or from the log where a stream is behind the feed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Final, Protocol
+
+from sentinel.api.change_feed import PAGE_SIZE, ChangeFeed, FeedReader, PlaceLost, read_entries
+from sentinel.api.resource_events import (
+    EventId,
+    EventType,
+    ResourceEvent,
+    StreamQuery,
+    encode,
+    parse_event_id,
+    project,
+)
+from sentinel.core.fleet.change_position import PositionLost
+from sentinel.ports.change_log import ChangeLog
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.fleet_store import FleetStore, ListQuery
+from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log import Log
+from sentinel.web import problem, server_sent_events
+from sentinel.web.credential import Credential
+from sentinel.web.routing import Stream
+
+COMMENT_INTERVAL: Final = timedelta(seconds=10)
+"""Between two comments while nothing happens. Clients expect one at least every 15 seconds."""
+_TOKEN_INTERVAL: Final = timedelta(seconds=1)
+"""How often tokens are checked."""
+_READ_TIMEOUT: Final = timedelta(seconds=12)
+"""For one read of the database. A stream that waits longer ends, so that no client waits without a comment."""
+_LIST_SIZE: Final = 200
+_LIST_BYTES: Final = 512 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+"""Events are joined to chunks of about this size."""
+_TAKEN: Final = 64
+"""How many changes are taken from the feed at once."""
+
+
+class StreamObserver(Protocol):
+    """Counts streams and events."""
+
+    def stream_opened(self, plural: str) -> None: ...
+
+    def stream_closed(self, plural: str) -> None: ...
+
+    def stream_cut_off(self, plural: str) -> None:
+        """The client has read nothing for too long."""
+
+    def event_sent(self, event_type: EventType) -> None: ...
+
+
+class ResourceStreams:
+    """The streams of resources of one server."""
+
+    def __init__(
+        self,
+        *,
+        store: FleetStore,
+        changes: ChangeLog,
+        feed: ChangeFeed,
+        observer: StreamObserver,
+        retention: timedelta,
+        log: Log,
+    ) -> None:
+        """`retention` is how long changes are kept."""
+        self._log = log
+        self._store = store
+        self._changes = changes
+        self._feed = feed
+        self._observer = observer
+        # A reader that selects little may get no event for longer than changes are kept. It needs a newer id then.
+        self._id_interval = retention / 4
+        self._open: dict[_ResourceStream, None] = {}
+
+    async def open(self, query: StreamQuery, *, last_event_id: str | None, credential: Credential) -> Stream:
+        """Open a stream that begins, or goes on after an event. Raises a 410 `Problem` if it cannot go on."""
+        try:
+            start = await self._start(last_event_id)
+        except PositionLost as error:
+            raise problem.gone(f"Last-Event-ID: {error}; list again, or begin without it") from None
+        stream = _ResourceStream(
+            query,
+            start,
+            store=self._store,
+            changes=self._changes,
+            feed=self._feed,
+            observer=self._observer,
+            id_interval=self._id_interval,
+            credential=credential,
+        )
+        return Stream(
+            content=self._content(stream),
+            content_type=server_sent_events.CONTENT_TYPE,
+            headers=server_sent_events.HEADERS,
+            on_stalled=lambda: self._observer.stream_cut_off(query.plural),
+        )
+
+    async def end_with_tokens(self, stopping: Stopping) -> None:
+        """End streams whose tokens are no longer valid, until stopped."""
+        while not await stopping.interrupts(asyncio.sleep(_TOKEN_INTERVAL.total_seconds())):
+            are_valid: dict[bytes, bool] = {}
+            for stream in list(self._open):
+                digest = stream.credential.digest
+                if digest not in are_valid:
+                    are_valid[digest] = await self._is_valid(stream.credential)
+                if not are_valid[digest]:
+                    stream.end()
+
+    async def _is_valid(self, credential: Credential) -> bool:
+        try:
+            return await credential.is_valid()
+        except Exception as error:  # a source that fails must not end every stream, nor the server
+            self._log.exception("streams.token_check_failed", error=error)
+            return True
+
+    async def _start(self, last_event_id: str | None) -> EventId:
+        if last_event_id is None:
+            return EventId(await self._changes.newest(), is_listing=True)
+        start = parse_event_id(last_event_id)
+        await self._changes.read(start.position, limit=1)
+        return start
+
+    async def _content(self, stream: _ResourceStream) -> AsyncGenerator[bytes, None]:
+        plural = stream.query.plural
+        self._open[stream] = None
+        self._observer.stream_opened(plural)
+        try:
+            async with aclosing(stream.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self._observer.stream_closed(plural)
+            del self._open[stream]
+
+
+class _ResourceStream:
+    """One stream."""
+
+    def __init__(
+        self,
+        query: StreamQuery,
+        start: EventId,
+        *,
+        store: FleetStore,
+        changes: ChangeLog,
+        feed: ChangeFeed,
+        observer: StreamObserver,
+        id_interval: timedelta,
+        credential: Credential,
+    ) -> None:
+        self.query = query
+        self.credential = credential
+        self._start = start
+        self._store = store
+        self._changes = changes
+        self._feed = feed
+        self._observer = observer
+        self._id_interval = id_interval
+        self._position = start.position
+        self._reader: FeedReader | None = None
+        self._is_over = False
+        self._events: list[bytes] = []
+        """Not sent yet."""
+        self._size = 0
+
+    def end(self) -> None:
+        """End the stream after the chunk that is being sent."""
+        self._is_over = True
+        if self._reader is not None:
+            self._reader.wake()
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body. It ends early if the database fails: the client goes on after the last event."""
+        try:
+            if self._start.is_listing:
+                async with aclosing(self._list()) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            async with self._feed.joined(self.query) as reader:
+                self._reader = reader
+                async with aclosing(self._follow(reader)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+        except (PositionLost, Unavailable, TimeoutError):
+            return
+
+    async def _list(self) -> AsyncGenerator[bytes, None]:
+        """Yield the present resources. An id in between means that the list goes on after the page before."""
+        position, listed = self._start.position, self._start.listed
+        while not self._is_over:
+            async with _read_timeout():
+                found = await self._store.find(
+                    ListQuery(
+                        plural=self.query.plural,
+                        parent=self.query.parent,
+                        requirements=self.query.selector.requirements,
+                        limit=_LIST_SIZE,
+                        after=listed,
+                        wants_total=False,
+                        max_bytes=_LIST_BYTES,
+                    )
+                )
+            event_id = EventId(position, is_listing=True, listed=listed)
+            listed = found.last
+            for document in found.documents:
+                self._add(encode(EventType.CHANGED, project(document, self.query.projection), event_id))
+                if self._size >= _CHUNK_BYTES:
+                    yield self._chunk()
+            if listed is None:
+                self._add(encode(EventType.SYNCED, b"{}", EventId(position)))
+            yield self._chunk()
+            if listed is None:
+                return
+
+    async def _follow(self, reader: FeedReader) -> AsyncGenerator[bytes, None]:
+        """Yield changes, and comments while there are none."""
+        async with aclosing(self._catch_up(reader)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        now = asyncio.get_running_loop().time
+        last_id = now()
+        while not (self._is_over or reader.is_over):
+            try:
+                for entry in reader.take(_TAKEN):
+                    self._position = entry.change.position
+                    self._add(entry.event(self.query))
+            except PlaceLost:
+                async with aclosing(self._catch_up(reader)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                continue
+            if self._events:
+                last_id = now()
+                yield self._chunk()
+            elif not await reader.wait(COMMENT_INTERVAL):
+                self._position = reader.reached() or self._position
+                if now() - last_id > self._id_interval.total_seconds():
+                    last_id = now()
+                    yield server_sent_events.encode_id(str(EventId(self._position)))
+                else:
+                    yield server_sent_events.COMMENT
+
+    async def _catch_up(self, reader: FeedReader) -> AsyncGenerator[bytes, None]:
+        """Read the log up to now, from where the stream is."""
+        is_complete = False
+        while not (is_complete or self._is_over or reader.is_over):
+            reader.restart()
+            async with _read_timeout():
+                page = await self._changes.read(self._position, limit=PAGE_SIZE)
+            wanted = [
+                change
+                for change in page.changes
+                if self._is_wanted(change.resource.plural, change.resource.parent)
+            ]
+            async with aclosing(read_entries(self._changes, wanted)) as entries:
+                async for entry in entries:
+                    self._add(entry.event(self.query))
+                    if self._size >= _CHUNK_BYTES:
+                        yield self._chunk()
+            self._position, is_complete = page.position, page.is_complete
+            if self._events:
+                yield self._chunk()
+        reader.caught_up(self._position)
+
+    def _is_wanted(self, plural: str, parent: str) -> bool:
+        return plural == self.query.plural and self.query.parent in (None, parent)
+
+    def _add(self, event: ResourceEvent | None) -> None:
+        if event is not None:
+            self._events.append(event.encoded)
+            self._size += len(event.encoded)
+            self._observer.event_sent(event.type)
+
+    def _chunk(self) -> bytes:
+        chunk = b"".join(self._events)
+        self._events.clear()
+        self._size = 0
+        return chunk
+
+
+def _read_timeout() -> asyncio.Timeout:
+    return asyncio.timeout(_READ_TIMEOUT.total_seconds())
