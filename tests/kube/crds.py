@@ -18,7 +18,7 @@ CRD_FILE = ROOT / "deploy" / "crds" / f"{SENTINEL_CONFIG}.yaml"
 CRD_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SENTINEL_CONFIG}"
 API_PATH = f"/apis/{SENTINEL_CONFIG.api_version}"
 
-_TIMEOUT = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=90)
 _POLL_INTERVAL = timedelta(milliseconds=20)
 
 

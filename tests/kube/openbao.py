@@ -26,7 +26,7 @@ BINDING_PATH = f"{ADMISSION}/{policy.BINDING.plural}/{policy.NAME}"
 TRIGGER = "openbao.org/sentinel-trigger"
 TRIGGER_RESOURCE = "openbao.org/sentinel-trigger-resource"
 
-_TIMEOUT = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=90)
 _POLL_INTERVAL = timedelta(milliseconds=20)
 
 

@@ -37,7 +37,7 @@ SPEC = {
     "pollInterval": "1s",
 }
 """A valid one. Nothing listens on port 9, so that its pulse is degraded."""
-TIMEOUT = 20
+TIMEOUT = 90
 
 Permission = tuple[str, str, str]
 """The verb, the group, and the resource with its subresource."""

@@ -51,7 +51,7 @@ TIMINGS = Timings(
     renew_deadline=timedelta(seconds=1.5),
     retry_period=timedelta(seconds=0.2),
 )
-_TIMEOUT = timedelta(seconds=20)
+_TIMEOUT = timedelta(seconds=90)
 _LOOK_EVERY = 0.01
 
 

@@ -24,7 +24,7 @@ from sentinel.runtime.probes.probe_thread import ProbeThread
 LOOPBACK = Address("127.0.0.1", 0)
 LOG = get_logger("test")
 SECOND = timedelta(seconds=1)
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 class Time:
