@@ -1,1 +1,1 @@
-"""The hub: registers agents, versions configurations, and tells each instance what it should run."""
+"""The hub: registers proxy agents, versions their configuration, and rolls it out."""
