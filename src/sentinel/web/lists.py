@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -53,6 +54,19 @@ def decode_cursor(text: str, type: type[T], *, query: object) -> T:  # noqa: A00
             "after", "expected a cursor of the same query; start a changed query without a cursor"
         )
     return decoded
+
+
+def text_position(after: str, *, query: object) -> str:
+    """Return the key that a page begins after; empty for the first page. For lists in the order of one text."""
+    return decode_cursor(after, str, query=query) if after else ""
+
+
+def cut_page(
+    found: Sequence[T], size: int, position: Callable[[T], object], *, query: object
+) -> tuple[Sequence[T], str | None]:
+    """Return the page and the cursor of the next one. `found` has one more, if another page follows."""
+    page = found[:size]
+    return page, encode_cursor(position(page[-1]), query=query) if len(found) > size else None
 
 
 def parse_selector(text: str) -> Selector:
