@@ -119,7 +119,7 @@ class ServerConnection:
             raise Unreachable(self._unreachable_message(error), reason=error.reason) from error.__cause__
         except RequestRejected as error:
             status = error.status
-            raise RequestRejected(self._rejected_message(error), error.response) from None
+            raise RequestRejected(self._rejected_message(error), error.response, body=error.body) from None
         finally:
             _log.debug(
                 "request.done",
