@@ -4,9 +4,8 @@ A heartbeat never costs a write of its own: `flush` writes what many heartbeats 
 transaction. The implementations are SQLite, PostgreSQL, and memory in `sentinel.testing`; all pass one contract
 suite.
 
-Several hubs may share one database. Each change of a transaction takes the next number of one log, and a
-transaction that writes to the log holds it until it commits. So numbers are in the order of commits: who has read
-up to a number has missed nothing before it.
+Several hubs may share one database. The events of all transactions are in one log, and their numbers are in the
+order in which they become visible: a reader that has read up to a number has missed nothing before it.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from sentinel.core.hub.instance import Instance, State
-from sentinel.core.hub.metrics_samples import MetricsSample
+from sentinel.core.hub.instance import Instance
+from sentinel.core.hub.metrics_samples import Sample
+from sentinel.core.hub.states import State
+from sentinel.core.hub.sync import Sync
 from sentinel.core.hub.versions import VersionName
 from sentinel.ports.audit import AuditWriter
 from sentinel.ports.database import AlreadyExists
@@ -30,23 +31,15 @@ from sentinel.ports.idempotency import StoredResponses
 T = TypeVar("T")
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    """The version that an instance should run."""
-
-    version: VersionName
-    hash: str
-    assigned_time: datetime
-
-
 class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent says about itself. It changes with heartbeats."""
 
     version: str = ""
     """`<config>@<n>` as the agent reports it; empty if it runs none of ours."""
-    hash: str = ""
     uptime_seconds: int = 0
     active_connections: int = 0
-    metrics: MetricsSample | None = None
+    metrics: Sample | None = None
+    """The latest sample."""
 
 
 class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +59,7 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True):
     agent_version: str = ""
     sentinel_version: str = ""
     status: ReportedStatus = ReportedStatus()
-    assignment: Assignment | None = None
-    in_sync_time: datetime | None = None
-    """When it last ran what is assigned to it."""
+    sync: Sync = Sync()
 
 
 class Heartbeats(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,12 +68,13 @@ class Heartbeats(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str
     incarnation: int
     session: int
-    """A flush of an earlier session or incarnation changes nothing."""
     last_seen: datetime
     message: str
     status: ReportedStatus
-    in_sync_time: datetime | None = None
-    samples: Sequence[MetricsSample] = ()
+    reported_hash: str = ""
+    last_in_sync: datetime | None = None
+    """As in `Sync`."""
+    samples: Sequence[Sample] = ()
     """New samples of metrics, with their times."""
 
 
@@ -149,7 +141,9 @@ class VersionTaken(AlreadyExists):
 class HubTransaction(AuditWriter, StoredResponses, Protocol):
     """A transaction: all of its writes take effect, or none.
 
-    The work is a plain function, which a store may run on any thread, and again after a lost race.
+    The work is a plain function, which a store may run on any thread, and again after a lost race. Work that locks
+    several instances locks them in the order of their ids, and a configuration after them, so that transactions do
+    not wait for each other in a circle.
     """
 
     def instance(self, instance_id: str) -> InstanceRecord | None:
@@ -171,7 +165,8 @@ class HubTransaction(AuditWriter, StoredResponses, Protocol):
         """Store a configuration that was read in this transaction."""
 
     def remove_config(self, config_id: str) -> None:
-        """Delete a configuration with its versions."""
+        """Delete a configuration with its versions. That they were assigned is forgotten, too: another
+        configuration may get the same id."""
 
     def version(self, name: VersionName) -> ConfigVersion | None: ...
 
@@ -182,7 +177,7 @@ class HubTransaction(AuditWriter, StoredResponses, Protocol):
         """How many instances, removed ones excluded, have a version of this configuration assigned."""
 
     def append_event(self, type: HubEventType, subject: str, data: bytes, time: datetime) -> None:
-        """Append to the log. Transactions that append commit one after the other, so append last."""
+        """Append to the log, in the order of these calls."""
 
 
 class InstanceQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,25 +213,36 @@ class HubStore(Protocol):
     async def instances_by_id(self, instance_ids: Collection[str]) -> Mapping[str, InstanceRecord]: ...
 
     async def silent(self, before: datetime, *, limit: int) -> Sequence[InstanceRecord]:
-        """Return connected instances (`instance.CONNECTED`) that were last seen before this time."""
+        """Return connected instances (`states.CONNECTED`) that were last seen before this time, those first that
+        have been silent for longest."""
 
     async def leaving(self, *, offline_before: datetime, drain_before: datetime, limit: int) -> Sequence[str]:
-        """Return ids of instances that have been offline since before one time, or whose drain's deadline is
-        before the other."""
+        """Return ids of instances that have been offline since before one time, or that are draining with a
+        deadline before the other."""
 
-    async def count_by_state(self) -> Mapping[State, int]: ...
+    async def count_by_state(self) -> Mapping[State, int]:
+        """How many instances are in each state, removed ones included. States without instances are left out."""
 
     async def out_of_sync(self, *, limit: int) -> Sequence[InstanceRecord]:
-        """Return instances, removed ones excluded, that do not run what is assigned to them."""
+        """Return instances, removed ones excluded, that do not run what is assigned to them, in the order of their
+        ids."""
 
     async def flush(self, heartbeats: Sequence[Heartbeats]) -> None:
-        """Write what heartbeats reported, in one transaction, without events."""
+        """Write what heartbeats reported, in one transaction, without events. Idempotent.
 
-    async def metrics(self, instance_id: str, *, since: datetime, limit: int) -> Sequence[MetricsSample]:
-        """Return the samples of the present incarnation, oldest first."""
+        An earlier incarnation changes nothing. An earlier session, or heartbeats older than what is stored, add
+        only their samples. A sample of a time that the incarnation already has one of is ignored.
+        """
 
-    async def thin_metrics(self, now: datetime, *, limit: int) -> int:
-        """Replace old samples by fewer, as `core.hub.metrics_samples` says. Returns how many were deleted."""
+    async def metrics(self, instance_id: str, *, since: datetime, limit: int) -> Sequence[Sample]:
+        """Return the samples of the present incarnation from this time on, oldest first."""
+
+    async def thin_metrics(self, before: datetime, *, width: timedelta, limit: int) -> int:
+        """Thin out samples as `core.hub.metrics_samples.thin_out` says, in whole intervals that ended before this
+        time. One call is about the intervals of the `limit` oldest samples that were not thinned out yet.
+
+        Returns how many samples it has dealt with: 0 if there are none left.
+        """
 
     async def expire_metrics(self, before: datetime, *, limit: int) -> int: ...
 
@@ -247,12 +253,13 @@ class HubStore(Protocol):
     async def count_configs(self) -> int: ...
 
     async def assigned_counts(self, config_ids: Collection[str]) -> Mapping[str, int]:
-        """How many instances have a version of each configuration assigned."""
+        """How many instances, removed ones excluded, have a version of each configuration assigned. Those without
+        any are left out."""
 
     async def version(self, name: VersionName) -> ConfigVersion | None: ...
 
     async def versions(self, config_id: str, *, before: int | None, limit: int) -> Sequence[ConfigVersion]:
-        """Return versions, newest first, without their contents."""
+        """Return versions lower than `before`, newest first, without their contents."""
 
     async def was_assigned(self, instance_id: str, incarnation: int, version: VersionName) -> bool: ...
 
@@ -265,7 +272,8 @@ class HubStore(Protocol):
     async def oldest_event(self) -> int:
         """Return the number of the oldest event that is kept, or the number that the next event will get."""
 
-    async def expire_events(self, before: datetime, *, limit: int) -> int: ...
+    async def expire_events(self, before: datetime, *, limit: int) -> int:
+        """Delete the oldest events, up to the first that is not older than `before`."""
 
     def wakeups(self) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event that is set when the log may have grown, by any hub."""
