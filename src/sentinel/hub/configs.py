@@ -129,7 +129,7 @@ class Configs:
             content = (await self._copied(config_id, new.copy_of)).content
         before = await self._store.version(VersionName(config_id, latest))
         version = await self._checked(
-            config_id, latest + 1, content, new.change_summary, caller, before=before and before.content
+            config_id, latest + 1, content, new.change_summary, caller, before=None if before is None else before.content
         )
 
         def work(transaction: HubTransaction) -> ConfigVersion:

@@ -9,8 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from sentinel.core.hub import sync
-from sentinel.core.hub.instance import State
+from sentinel.core.hub.metrics_samples import Sample
+from sentinel.core.hub.states import State
 from sentinel.core.proxy.problem import Problem
 from sentinel.ports.hub_store import Config, ConfigVersion, InstanceRecord
 from sentinel.web.lists import PageSize
@@ -54,6 +54,19 @@ class InstanceMetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
     bytes_sent: int
     bytes_received: int
 
+    @classmethod
+    def of(cls, sample: Sample) -> InstanceMetricsDocument:
+        metrics = sample.metrics
+        return cls(
+            time=sample.time,
+            requests_total=metrics.requests_total,
+            requests_failed=metrics.requests_failed,
+            latency_p50_ms=metrics.latency_p50_ms,
+            latency_p99_ms=metrics.latency_p99_ms,
+            bytes_sent=metrics.bytes_sent,
+            bytes_received=metrics.bytes_received,
+        )
+
 
 class InstanceDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A proxy instance with its agent."""
@@ -80,6 +93,31 @@ class InstanceDocument(msgspec.Struct, frozen=True, kw_only=True):
     deployment_id: str | None
     metrics: InstanceMetricsDocument | None
     """The latest sample; null if it has sent none."""
+
+    @classmethod
+    def of(cls, record: InstanceRecord) -> InstanceDocument:
+        life, status, sync = record.life, record.status, record.sync
+        has_reported = bool(status.version or sync.reported_hash)
+        return cls(
+            id=record.id,
+            name=record.name,
+            hostname=record.hostname,
+            labels=record.labels,
+            capabilities=record.capabilities,
+            state=life.state,
+            message=life.message,
+            agent_version=record.agent_version,
+            sentinel_version=record.sentinel_version,
+            registered_time=life.registered,
+            last_seen_time=life.last_seen,
+            uptime_seconds=status.uptime_seconds,
+            active_connections=status.active_connections,
+            current=CurrentVersion(status.version, sync.reported_hash) if has_reported else None,
+            assigned=None if sync.assignment is None else str(sync.assignment.version),
+            in_sync=sync.is_in_sync,
+            deployment_id=life.deployment_id,
+            metrics=None if status.metrics is None else InstanceMetricsDocument.of(status.metrics),
+        )
 
 
 class InstanceList(msgspec.Struct, frozen=True):

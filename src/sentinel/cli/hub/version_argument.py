@@ -9,7 +9,7 @@ from sentinel.core.hub.versions import VersionName
 from sentinel.runtime.settings.report import quoted
 
 
-class VersionType(click.ParamType):
+class VersionType(click.ParamType[VersionName]):
     """Reads `edge@3`."""
 
     name = "version"
