@@ -176,7 +176,7 @@ class HubTransaction(AuditWriter, StoredResponses, Protocol):
     def count_assigned(self, config_id: str) -> int:
         """How many instances, removed ones excluded, have a version of this configuration assigned."""
 
-    def append_event(self, type: HubEventType, subject: str, data: bytes, time: datetime) -> None:
+    def append_event(self, event_type: HubEventType, subject: str, data: bytes, time: datetime) -> None:
         """Append to the log, in the order of these calls."""
 
 

@@ -20,12 +20,14 @@ from sentinel.ports.audit import AuditLog, AuditWriter
 from sentinel.ports.change_log import ChangeLog
 from sentinel.ports.database import Database
 from sentinel.ports.fleet_store import FleetStore
+from sentinel.ports.hub_store import HubStore
 from sentinel.ports.idempotency import IdempotencyStore, StoredResponses
 from sentinel.ports.identity_store import IdentityStore
 from sentinel.testing.audit import MemoryAuditLog
 from sentinel.testing.change_log import MemoryChangeLog
 from sentinel.testing.database import Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.testing.hub_store import MemoryHubStore
 from sentinel.testing.idempotency import MemoryIdempotencyStore
 from sentinel.testing.identity_store import MemoryIdentityStore
 from sentinel.testing.transaction import MemoryTransaction
@@ -47,6 +49,7 @@ class Backend(ABC):
     audit: AuditLog
     idempotency: IdempotencyStore
     identities: IdentityStore
+    hub: HubStore
 
     @abstractmethod
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
@@ -61,6 +64,7 @@ class MemoryBackend(Backend):
         self.audit = MemoryAuditLog(database)
         self.idempotency = MemoryIdempotencyStore(database)
         self.identities = MemoryIdentityStore(database)
+        self.hub = MemoryHubStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await memory_transact(self._database, lambda: MemoryTransaction(self._database), work)
