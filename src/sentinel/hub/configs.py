@@ -88,9 +88,7 @@ class Configs:
             raise _no_version(config_id, number)
         return found
 
-    async def create(
-        self, caller: Caller, config_id: str, new: NewVersion
-    ) -> ConfigVersion:
+    async def create(self, caller: Caller, config_id: str, new: NewVersion) -> ConfigVersion:
         """Create a configuration with its first version. Raises `Invalid`, `Unprocessable`, `Conflict`."""
         errors = tuple(_errors(new, config_id))
         if errors:
@@ -129,7 +127,12 @@ class Configs:
             content = (await self._copied(config_id, new.copy_of)).content
         before = await self._store.version(VersionName(config_id, latest))
         version = await self._checked(
-            config_id, latest + 1, content, new.change_summary, caller, before=None if before is None else before.content
+            config_id,
+            latest + 1,
+            content,
+            new.change_summary,
+            caller,
+            before=None if before is None else before.content,
         )
 
         def work(transaction: HubTransaction) -> ConfigVersion:

@@ -5,28 +5,92 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from sentinel.core.hub.versions import MAX_NUMBER
+from sentinel.core.hub.versions import MAX_NUMBER, VersionName
+from sentinel.hub import instance_documents
 from sentinel.hub.configs import Configs, NewVersion
+from sentinel.hub.event_streams import EventStreams
+from sentinel.hub.instance_reads import InstanceReads
+from sentinel.hub.instances import Instances
 from sentinel.hub.schemas import (
     CheckDocument,
     ConfigDocument,
     ConfigList,
     DifferenceDocument,
     DiffParameters,
+    InstanceList,
+    InstanceParameters,
+    MetricsList,
+    MetricsParameters,
+    NewAssignment,
     NewConfig,
     NewConfigVersion,
     PageParameters,
+    Reason,
+    SampleDocument,
     Text,
     VersionDocument,
     VersionList,
 )
-from sentinel.web import etag, lists
+from sentinel.ports.hub_store import InstanceQuery, InstanceRecord
+from sentinel.web import etag, lists, server_sent_events
 from sentinel.web.errors import NotFound
 from sentinel.web.etag import versioned_response
 from sentinel.web.problem import shown
-from sentinel.web.routing import Request, Response
+from sentinel.web.routing import Request, Response, Stream
 
 _encode = msgspec.json.Encoder().encode
+
+
+class InstanceHandlers:
+    """Serves instances, and what happens to them."""
+
+    def __init__(self, *, reads: InstanceReads, instances: Instances, streams: EventStreams) -> None:
+        self._reads = reads
+        self._instances = instances
+        self._streams = streams
+
+    async def list(self, request: Request) -> Response:
+        parameters = request.query(InstanceParameters)
+        selector = lists.parse_selector(parameters.labels)
+        query = ("instances", parameters.labels, parameters.state)
+        page = await self._reads.find(
+            InstanceQuery(
+                after=lists.text_position(parameters.after, query=query),
+                limit=parameters.size,
+                states=() if parameters.state is None else (parameters.state,),
+                matches=selector.matches if selector else None,
+            )
+        )
+        items = [instance_documents.document(each) for each in page.instances]
+        following = None if page.is_last else lists.encode_cursor(items[-1].id, query=query)
+        return Response(200, _encode(InstanceList(len(items), page.total, items, following)))
+
+    async def get(self, request: Request) -> Response:
+        return _instance(200, await self._reads.get(request.path["id"]))
+
+    async def metrics(self, request: Request) -> Response:
+        since = request.query(MetricsParameters).since
+        samples = await self._reads.metrics(request.path["id"], since=since)
+        return Response(200, _encode(MetricsList([SampleDocument.of(sample) for sample in samples])))
+
+    async def assign(self, request: Request) -> Response:
+        given = await request.decode(NewAssignment)
+        version = VersionName(given.config_id, given.version)
+        return _instance(200, await self._instances.assign(request.caller, request.path["id"], version))
+
+    async def unassign(self, request: Request) -> Response:
+        return _instance(200, await self._instances.unassign(request.caller, request.path["id"]))
+
+    async def drain(self, request: Request) -> Response:
+        given = await request.decode(Reason)
+        return _instance(202, await self._instances.drain(request.caller, request.path["id"], given.reason))
+
+    async def remove(self, request: Request) -> Response:
+        return _instance(202, await self._instances.remove(request.caller, request.path["id"]))
+
+    async def events(self, request: Request) -> Stream:
+        last_event_id = server_sent_events.last_event_id(request)
+        return await self._streams.open(last_event_id=last_event_id, credential=request.credential)
 
 
 class ConfigHandlers:
@@ -80,7 +144,9 @@ class ConfigHandlers:
         )
         version = await self._configs.add_version(request.caller, request.path["id"], new, if_match=if_match)
         location = {"Location": f"/api/v1/configs/{version.config_id}/versions/{version.version}"}
-        return versioned_response(201, _encode(VersionDocument.of(version)), version=version.version, headers=location)
+        return versioned_response(
+            201, _encode(VersionDocument.of(version)), version=version.version, headers=location
+        )
 
     async def get_version(self, request: Request) -> Response:
         version = await self._configs.version(request.path["id"], _number(request))
@@ -95,6 +161,10 @@ class ConfigHandlers:
         given = await request.decode(Text)
         report = await self._configs.check(given.content)
         return Response(200, _encode(CheckDocument(report.is_valid, report.problems)))
+
+
+def _instance(status: int, record: InstanceRecord) -> Response:
+    return Response(status, _encode(instance_documents.document(record)))
 
 
 def _number(request: Request) -> int:

@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from sentinel.core.hub.instance import Instance
 from sentinel.core.hub.metrics_samples import Sample
-from sentinel.core.hub.states import State
 from sentinel.core.hub.sync import Assignment
 from sentinel.ports.hub_store import Heartbeats, HubEvent, HubEventType, HubStore, InstanceRecord
 

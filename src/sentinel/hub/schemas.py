@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -12,7 +12,8 @@ from msgspec import UNSET, Meta, UnsetType
 from sentinel.core.hub.metrics_samples import Sample
 from sentinel.core.hub.states import State
 from sentinel.core.proxy.problem import Problem
-from sentinel.ports.hub_store import Config, ConfigVersion, InstanceRecord
+from sentinel.hub.instance_documents import InstanceDocument
+from sentinel.ports.hub_store import Config, ConfigVersion
 from sentinel.web.lists import PageSize
 
 Cursor = Annotated[str, Meta(description="The cursor from `next` of the previous page.")]
@@ -35,15 +36,7 @@ class InstanceParameters(PageParameters, frozen=True, kw_only=True):
     ] = None
 
 
-class CurrentVersion(msgspec.Struct, frozen=True):
-    """The version that an instance reports to run."""
-
-    version: str
-    """`<config>@<n>`; empty if it is none of the hub's."""
-    hash: str
-
-
-class InstanceMetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
+class SampleDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Counters and latencies of a proxy at one time."""
 
     time: datetime
@@ -55,7 +48,7 @@ class InstanceMetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
     bytes_received: int
 
     @classmethod
-    def of(cls, sample: Sample) -> InstanceMetricsDocument:
+    def of(cls, sample: Sample) -> SampleDocument:
         metrics = sample.metrics
         return cls(
             time=sample.time,
@@ -65,58 +58,6 @@ class InstanceMetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
             latency_p99_ms=metrics.latency_p99_ms,
             bytes_sent=metrics.bytes_sent,
             bytes_received=metrics.bytes_received,
-        )
-
-
-class InstanceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy instance with its agent."""
-
-    id: str
-    name: str
-    hostname: str
-    labels: Mapping[str, str]
-    capabilities: Sequence[str]
-    state: State
-    message: str
-    agent_version: str
-    sentinel_version: str
-    registered_time: datetime
-    last_seen_time: datetime
-    uptime_seconds: int
-    active_connections: int
-    current: CurrentVersion | None
-    """What it reports to run; null if it has reported nothing."""
-    assigned: str | None
-    """What it should run, `<config>@<n>`; null if nothing is assigned."""
-    in_sync: bool
-    """Whether it runs what is assigned; true where nothing is."""
-    deployment_id: str | None
-    metrics: InstanceMetricsDocument | None
-    """The latest sample; null if it has sent none."""
-
-    @classmethod
-    def of(cls, record: InstanceRecord) -> InstanceDocument:
-        life, status, sync = record.life, record.status, record.sync
-        has_reported = bool(status.version or sync.reported_hash)
-        return cls(
-            id=record.id,
-            name=record.name,
-            hostname=record.hostname,
-            labels=record.labels,
-            capabilities=record.capabilities,
-            state=life.state,
-            message=life.message,
-            agent_version=record.agent_version,
-            sentinel_version=record.sentinel_version,
-            registered_time=life.registered,
-            last_seen_time=life.last_seen,
-            uptime_seconds=status.uptime_seconds,
-            active_connections=status.active_connections,
-            current=CurrentVersion(status.version, sync.reported_hash) if has_reported else None,
-            assigned=None if sync.assignment is None else str(sync.assignment.version),
-            in_sync=sync.is_in_sync,
-            deployment_id=life.deployment_id,
-            metrics=None if status.metrics is None else InstanceMetricsDocument.of(status.metrics),
         )
 
 
@@ -133,14 +74,15 @@ class MetricsParameters(msgspec.Struct, frozen=True, kw_only=True):
     """The query of the metrics of an instance."""
 
     since: Annotated[
-        datetime | None, Meta(tz=True, description="Only samples after this time, RFC 3339. Unset: all that are kept.")
+        datetime | None,
+        Meta(tz=True, description="Only samples after this time, RFC 3339. Unset: all that are kept."),
     ] = None
 
 
 class MetricsList(msgspec.Struct, frozen=True):
     """The samples of an instance, oldest first."""
 
-    items: Sequence[InstanceMetricsDocument]
+    items: Sequence[SampleDocument]
 
 
 class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -252,9 +194,9 @@ class VersionList(msgspec.Struct, frozen=True):
 class DiffParameters(msgspec.Struct, frozen=True, kw_only=True, rename={"base": "from"}):
     """The query of a difference."""
 
-    base: Annotated[
-        int | None, Meta(ge=1, description="The version to compare with. Unset: the one before.")
-    ] = None
+    base: Annotated[int | None, Meta(ge=1, description="The version to compare with. Unset: the one before.")] = (
+        None
+    )
 
 
 class DifferenceDocument(msgspec.Struct, frozen=True):

@@ -13,10 +13,10 @@ from sentinel.cli.client.session import ServerOptions
 from sentinel.core.hub.versions import VersionName
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.drivers.rest.url import segment
+from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.hub.schemas import (
     ConfigDocument,
     DifferenceDocument,
-    InstanceDocument,
     VersionDocument,
 )
 from sentinel.web.lists import MAX_PAGE_SIZE

@@ -98,12 +98,19 @@ def get(name: str, output: OutputFormat, server: ServerOptions) -> int:
 @click.command
 @click.argument("config_id", metavar="CONFIG")
 @click.argument("file", metavar="FILE", required=False)
-@click.option("--copy-of", type=click.IntRange(min=1), help="Save an earlier version once more, instead of a FILE.")
+@click.option(
+    "--copy-of", type=click.IntRange(min=1), help="Save an earlier version once more, instead of a FILE."
+)
 @click.option("--summary", default="", help="What changed and why, for people.")
 @options.output_option
 @session.server_options
 def push(
-    config_id: str, file: str | None, copy_of: int | None, summary: str, output: OutputFormat, server: ServerOptions
+    config_id: str,
+    file: str | None,
+    copy_of: int | None,
+    summary: str,
+    output: OutputFormat,
+    server: ServerOptions,
 ) -> int:
     """Save FILE, or - for standard input, as a new version of CONFIG, which is created if it does not exist.
 
@@ -188,7 +195,9 @@ def _problems(rejected: RequestRejected) -> list[Problem]:
     except msgspec.MsgspecError:
         return []
     return [
-        Problem(Level(each.level), Severity.ERROR, each.code, each.line, each.column, each.message, each.suggestion)
+        Problem(
+            Level(each.level), Severity.ERROR, each.code, each.line, each.column, each.message, each.suggestion
+        )
         for each in refusal.errors
     ]
 

@@ -18,7 +18,7 @@ from sentinel.cli.hub.version_argument import VERSION
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
-from sentinel.hub.schemas import InstanceDocument
+from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.runtime.process import ExitCode
 
 _HEADER = ("ID", "NAME", "STATE", "CURRENT", "ASSIGNED", "SYNC", "LAST SEEN", "MESSAGE")
@@ -47,7 +47,9 @@ def instances() -> None:
 
 @instances.command("list")
 @session.selector_option
-@click.option("--state", type=click.Choice([state.value for state in State]), default=None, help="Only this state.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in State]), default=None, help="Only this state."
+)
 @click.option("--watch", is_flag=True, help="Print the list again whenever it has changed, until Ctrl-C.")
 @click.option(
     "--interval", callback=session.parse_duration, default="1s", help="How often --watch looks. Default: 1s."

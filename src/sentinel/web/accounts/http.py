@@ -58,7 +58,9 @@ class AccountHandlers:
 
     async def list_users(self, request: Request) -> Response:
         parameters = request.query(AccountParameters)
-        found, total = await self._users.find(after=lists.text_position(parameters.after, query="users"), limit=parameters.size + 1)
+        found, total = await self._users.find(
+            after=lists.text_position(parameters.after, query="users"), limit=parameters.size + 1
+        )
         page, following = lists.cut_page(found, parameters.size, lambda user: user.name, query="users")
         return Response(200, _encode(UserList(len(page), total, list(map(UserDocument.of, page)), following)))
 
@@ -88,7 +90,9 @@ class AccountHandlers:
 
     async def list_tokens(self, request: Request) -> Response:
         parameters = request.query(AccountParameters)
-        found, total = await self._tokens.find(after=lists.text_position(parameters.after, query="tokens"), limit=parameters.size + 1)
+        found, total = await self._tokens.find(
+            after=lists.text_position(parameters.after, query="tokens"), limit=parameters.size + 1
+        )
         page, following = lists.cut_page(found, parameters.size, lambda token: token.id, query="tokens")
         return Response(200, _encode(TokenList(len(page), total, list(map(TokenDocument.of, page)), following)))
 
