@@ -9,12 +9,11 @@ import uuid
 from collections.abc import Mapping
 
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.kube import build_event_recorder
+from sentinel.cli.wiring.kube import KubeConnection, build_event_recorder
 from sentinel.cli.wiring.pulse import build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.cli.wiring.serve import ServiceContext
 from sentinel.operator.plans import PulsePlan
 from sentinel.operator.service import Operator
-from sentinel.ports.kube import KubeApi
 from sentinel.pulse.report import PulseObserver, PulseObservers
 from sentinel.runtime.kube.leader_election import LeaderCallbacks, LeaderElector
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
@@ -28,13 +27,12 @@ COMPONENT = "hyperfleet-sentinel"
 
 
 def build_operator(
+    kube: KubeConnection,
+    context: ServiceContext,
     *,
-    api: KubeApi,
-    namespace: str,
     name: str,
     elects_leaders: bool,
     parts: DynamicParts,
-    context: ServiceContext,
     environ: Mapping[str, str] = os.environ,
 ) -> Part:
     """Build the operator as a part. With `elects_leaders`, of several replicas only one publishes."""
@@ -45,9 +43,9 @@ def build_operator(
 
     def elector(config_name: str, callbacks: LeaderCallbacks) -> LeaderElector:
         return LeaderElector(
-            api=api,
+            api=kube.api,
             name=lease_name(config_name),
-            namespace=namespace,
+            namespace=kube.namespace,
             identity=identity,
             callbacks=callbacks,
             clock=context.clock,
@@ -55,15 +53,15 @@ def build_operator(
         )
 
     return Operator(
-        api=api,
-        namespace=namespace,
+        api=kube.api,
+        namespace=kube.namespace,
         name=name,
         parts=parts,
         build_pulse=pulse,
         identity=identity,
         build_elector=elector if elects_leaders else None,
         metrics=build_pulse_metrics(context.metrics),
-        events=build_event_recorder(api, component=COMPONENT, instance=identity, context=context),
+        events=build_event_recorder(kube.api, component=COMPONENT, instance=identity, context=context),
         clock=context.clock,
         log=context.log,
         set_secrets_in_use=context.redactor.set_in_use,
