@@ -16,6 +16,7 @@ from sentinel.core.drift.rules import OPENBAO, Rules
 from sentinel.core.drift.schedule import Acknowledged
 from sentinel.core.drift.trigger import DriftMode
 from sentinel.core.json import Json
+from sentinel.drift.sidecar.plan import DriftPlan
 from sentinel.drift.sidecar.report import (
     ConflictFound,
     DriftObserver,
@@ -24,7 +25,7 @@ from sentinel.drift.sidecar.report import (
     Triggered,
     TriggerFailed,
 )
-from sentinel.drift.sidecar.service import DriftPlan, DriftSidecar
+from sentinel.drift.sidecar.service import DriftSidecar
 from sentinel.drift.sidecar.telemetry import DriftTelemetry
 from sentinel.drivers.kube.client import KubeClient
 from sentinel.ports.kube import KubeKind, KubeObject

@@ -16,6 +16,7 @@ from sentinel.core.drift.judgement import Actor, Change, ChangeOp, Judgement, Re
 from sentinel.core.drift.schedule import Acknowledged, Batch
 from sentinel.core.drift.trigger import DriftMode
 from sentinel.core.json import Json
+from sentinel.drift.settings import ClusterIdentity
 from sentinel.drift.sidecar.kube_events import DriftEvents
 from sentinel.drift.sidecar.report import ConflictFound, FailureClass, Judged, Triggered, TriggerFailed
 from sentinel.drift.sidecar.webhook import ATTEMPTS, MAX_CHANGES, MAX_WAITING, Webhook
@@ -60,8 +61,7 @@ def webhook(http: FakeHttp) -> Webhook:
     return Webhook(
         http=http,
         url=Secret(URL),
-        namespace=PROD,
-        cluster=BAO,
+        cluster=ClusterIdentity(PROD, BAO),
         clock=SimulatedClock(),
         log=get_logger("test"),
         jitter=lambda: 0.5,
