@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from sentinel.cli.wiring.operator import build_elector
 from sentinel.cli.wiring.pulse import build_pulse
 from sentinel.core.events import Event
 from sentinel.core.json import Json
@@ -219,23 +220,9 @@ class OperatorHarness:
         health = self.health[operator] = Health()
         stopping = self._stoppings[operator] = Stopping()
 
-        def pulse(plan: PulsePlan) -> Part:
-            return self._build_pulse(plan, operator)
-
         def elector(plan: ElectionPlan) -> LeaderElector:
-            return LeaderElector(
-                api=api,
-                name=f"sentinel-{plan.config_name}",
-                namespace=NAMESPACE,
-                identity=operator,
-                annotations=plan.annotations,
-                on_started_leading=plan.on_started_leading,
-                on_stopped_leading=plan.on_stopped_leading,
-                before_release=plan.before_release,
-                abandon=plan.abandon,
-                timings=TIMINGS,
-                clock=clock,
-                log=log,
+            return build_elector(
+                plan, api=api, namespace=NAMESPACE, identity=operator, timings=TIMINGS, clock=clock, log=log
             )
 
         built = Operator(
@@ -243,7 +230,7 @@ class OperatorHarness:
             namespace=NAMESPACE,
             name=name,
             parts=parts,
-            build_pulse=pulse,
+            build_pulse=lambda plan: self._build_pulse(plan, operator),
             identity=operator,
             build_elector=elector if elects_leaders else None,
             renew_interval=TIMINGS.retry_period,

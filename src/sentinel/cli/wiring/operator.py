@@ -12,13 +12,16 @@ from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.kube import build_event_recorder
 from sentinel.cli.wiring.pulse import build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.cli.wiring.serve import ServiceContext
+from sentinel.core.kube.election import Timings
 from sentinel.operator.plans import ElectionPlan, PulsePlan
 from sentinel.operator.service import Operator
-from sentinel.ports.kube import KubeApi
+from sentinel.ports.clock import Clock
+from sentinel.ports.kube import KubeApi, KubeWriter
 from sentinel.pulse.report import PulseObserver, PulseObservers
-from sentinel.runtime.kube.leader_election import LeaderElector
+from sentinel.runtime.kube.leader_election import CLIENT_GO, LeaderElector
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.log import Log
 from sentinel.runtime.settings.broker import EMULATOR
 
 _MAX_NAME = 253
@@ -44,18 +47,8 @@ def build_operator(
         return build_config_pulse(plan, context=context, environ=environ)
 
     def elector(plan: ElectionPlan) -> LeaderElector:
-        return LeaderElector(
-            api=api,
-            name=lease_name(plan.config_name),
-            namespace=namespace,
-            identity=identity,
-            annotations=plan.annotations,
-            on_started_leading=plan.on_started_leading,
-            on_stopped_leading=plan.on_stopped_leading,
-            before_release=plan.before_release,
-            abandon=plan.abandon,
-            clock=context.clock,
-            log=context.log,
+        return build_elector(
+            plan, api=api, namespace=namespace, identity=identity, clock=context.clock, log=context.log
         )
 
     return Operator(
@@ -73,6 +66,33 @@ def build_operator(
         set_secrets_in_use=context.redactor.set_in_use,
         emulator_host=environ.get(EMULATOR, ""),
     ).part()
+
+
+def build_elector(
+    plan: ElectionPlan,
+    *,
+    api: KubeWriter,
+    namespace: str,
+    identity: str,
+    clock: Clock,
+    log: Log,
+    timings: Timings = CLIENT_GO,
+) -> LeaderElector:
+    """Build the election of a SentinelConfig's leader."""
+    return LeaderElector(
+        api=api,
+        name=lease_name(plan.config_name),
+        namespace=namespace,
+        identity=identity,
+        clock=clock,
+        log=log,
+        timings=timings,
+        annotations=plan.annotations,
+        on_started_leading=plan.on_started_leading,
+        on_stopped_leading=plan.on_stopped_leading,
+        before_release=plan.before_release,
+        abandon=plan.abandon,
+    )
 
 
 def lease_name(config_name: str) -> str:
