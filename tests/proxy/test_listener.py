@@ -16,6 +16,7 @@ from sentinel.ports.errors import Misconfigured
 from sentinel.proxy.pid_file import PidFile
 from tests.proxy.running_proxy import RunningProxy, client, forward_all, running_proxy
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
+from tests.support.http.stream_server import BytesServer
 
 HEALTH = 'routes { route "h" { matches { path "/" }; builtin-handler "health" } }\n'
 
@@ -105,23 +106,17 @@ async def test_client_certificates_can_be_required(files: CertificateFiles) -> N
 
 
 async def test_an_upstream_with_tls_is_verified(files: CertificateFiles) -> None:
-    backend = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    backend.load_cert_chain(files.certificate, files.key)
-
-    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=backend)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    trusting = forward_all(url, more=f'tls {{ ca-cert "{files.ca}" }}')
-    careless = forward_all(url, more="tls { insecure-skip-verify #true }")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(files.certificate, files.key)
+    trusting, careless = f'tls {{ ca-cert "{files.ca}" }}', "tls { insecure-skip-verify #true }"
     statuses = []
-    async with server, running_proxy(trusting) as proxy, client() as http:
-        for text in (trusting, careless, forward_all(url, more="tls")):
-            await proxy.reload(text)
+    async with (
+        BytesServer(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", tls=tls) as backend,
+        running_proxy(HEALTH) as proxy,
+        client() as http,
+    ):
+        for upstream in (trusting, careless, "tls"):
+            await proxy.reload(forward_all(backend.address, more=upstream))
             statuses.append((await http.get(proxy.url)).status)
 
     assert statuses == [204, 204, 502]
