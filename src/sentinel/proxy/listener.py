@@ -9,7 +9,9 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TypeAlias
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 
 from sentinel.core.proxy.model import Listener
 from sentinel.proxy import tls
@@ -30,15 +32,19 @@ class ProxyListener:
         self.listener = listener
         self.address = Address(listener.address.host, listener.address.port)
         """Once open, with the actual port."""
-        self.open_connections = 0
+        self.is_draining = False
         self._handle = handle
         self._log = log
         self._tls: ssl.SSLContext | None = None
         self._manager: web.Server | None = None
         self._server: asyncio.Server | None = None
-        self._is_draining = False
+        self._connections: set[_Connection] = set()
         self._closed = asyncio.Event()
         self._closed.set()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
 
     async def open(self) -> None:
         """Listen. Raises `ListenError`, or `Misconfigured` if the certificate cannot be read."""
@@ -46,7 +52,9 @@ class ProxyListener:
         listener = self.listener
         self._tls = tls.listener_context(listener)
         # A client that has gone takes its request with it.
-        self._manager = manager = web.Server(self._respond, handler_cancellation=True)
+        self._manager = manager = web.Server(
+            self._respond, request_factory=_begin_request, handler_cancellation=True
+        )
         listening = await bind(self.address)
         self._server = await loop.create_server(
             lambda: _Connection(manager, self, loop, self._log), sock=listening, backlog=BACKLOG, ssl=self._tls
@@ -62,9 +70,9 @@ class ProxyListener:
             tls.load_certificate(self._tls, self.listener.tls, f'listener "{self.listener.id}"')
 
     async def drain(self) -> None:
-        """Accept no more connections, and return when those that are open have ended their request."""
-        if self._server is not None and self._manager is not None and not self._is_draining:
-            self._is_draining = True
+        """Accept no more connections, close idle ones, and return when the others have ended their request."""
+        if self._server is not None and not self.is_draining:
+            self.is_draining = True
             for listening in self._server.sockets:
                 asyncio.get_running_loop().remove_reader(listening)
             # A connection that was accepted just now gets its transport in the next steps of the loop. If the
@@ -72,7 +80,8 @@ class ProxyListener:
             for _ in range(_ACCEPT_STEPS):
                 await asyncio.sleep(0)
             self._server.close()
-            self._manager.pre_shutdown()
+            for connection in tuple(self._connections):
+                connection.close_if_idle()
         await self._closed.wait()
 
     async def close(self) -> None:
@@ -81,24 +90,24 @@ class ProxyListener:
             self._server.close()
             await self._manager.shutdown(_CLOSE_TIMEOUT.total_seconds())
 
-    def connection_opened(self) -> None:
-        self.open_connections += 1
+    def connection_opened(self, connection: _Connection) -> None:
+        self._connections.add(connection)
         self._closed.clear()
 
-    def connection_closed(self) -> None:
-        self.open_connections -= 1
-        if not self.open_connections:
+    def connection_closed(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
             self._closed.set()
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = await self._handle(self.listener, request)
-        if self._is_draining:  # its connection was not open yet when the others were asked to close
-            response.force_close()
-        return response
+        return await self._handle(self.listener, request)
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection. It is counted, and logs no traceback for a malformed request."""
+    """aiohttp's connection. It knows whether it is idle, and logs no traceback for a malformed request.
+
+    aiohttp itself would close idle connections only after all others, and from then on read no more of a body.
+    """
 
     def __init__(
         self, manager: web.Server, owner: ProxyListener, loop: asyncio.AbstractEventLoop, log: Log
@@ -112,14 +121,52 @@ class _Connection(web.RequestHandler):
         )
         self._owner = owner
         self._log = log
+        self._body: StreamReader | None = None
+        """That of the last request."""
+        self._is_responding = False
+        self._has_begun = False
+        """Whether a part of the next request has arrived."""
+
+    @property
+    def is_draining(self) -> bool:
+        return self._owner.is_draining
+
+    def close_if_idle(self) -> None:
+        """Close the connection, unless a request has at least begun to arrive."""
+        if self._is_responding or self._has_begun or self.transport is None:
+            return
+        is_flushed = not self.transport.get_write_buffer_size()
+        self.force_close()
+        if is_flushed:
+            # With TLS the transport would now wait for the client to say goodbye, too.
+            self._owner.connection_closed(self)
+
+    def request_began(self, body: StreamReader) -> None:
+        self._body = body
+        self._is_responding, self._has_begun = True, False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._owner.connection_opened()
+        self._owner.connection_opened(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._owner.connection_closed()
+        self._owner.connection_closed(self)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # Before aiohttp gets it, because the request may begin meanwhile.
+        if not self._is_responding and (self._body is None or self._body.is_eof()):
+            self._has_begun = True
+        super().data_received(data)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        finished = await super().finish_response(request, resp, start_time)
+        self._is_responding = False
+        if self.is_draining:
+            finished[0].force_close()
+        return finished
 
     def handle_error(
         self,
@@ -135,3 +182,25 @@ class _Connection(web.RequestHandler):
         response = problem(HTTPStatus(status), HTTPStatus(status).description)
         response.force_close()
         return response
+
+
+class _Request(web.BaseRequest):
+    """aiohttp's request. While the listener drains, the response says that the connection ends with it."""
+
+    @property
+    def keep_alive(self) -> bool:
+        connection = self.protocol
+        is_draining = isinstance(connection, _Connection) and connection.is_draining
+        return super().keep_alive and not is_draining
+
+
+def _begin_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    if isinstance(protocol, _Connection):
+        protocol.request_began(payload)
+    return _Request(message, payload, protocol, writer, task, asyncio.get_running_loop())
