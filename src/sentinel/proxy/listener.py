@@ -15,7 +15,7 @@ from aiohttp.http import RawRequestMessage
 
 from sentinel.core.proxy.model import Listener
 from sentinel.proxy import tls
-from sentinel.proxy.responses import problem
+from sentinel.proxy.responses import abort, problem
 from sentinel.runtime.listening import BACKLOG, Address, bind
 from sentinel.runtime.log import Log
 
@@ -175,10 +175,14 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        if exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if isinstance(exc, ConnectionError):  # the client's: a target's is handled where it happens
+            self._log.debug("request.client_gone", error=exc)
+        elif exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self._log.exception("request.failed", error=exc, path=request.path)
         else:
             self._log.debug("request.malformed", error=exc)
+        if request.writer.output_size:
+            abort(request)  # part of a response has been sent
         response = problem(HTTPStatus(status), HTTPStatus(status).description)
         response.force_close()
         return response
