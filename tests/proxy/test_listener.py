@@ -11,38 +11,19 @@ from typing import TypeAlias
 
 import aiohttp
 import pytest
-import trustme
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.proxy.pid_file import PidFile
+from tests.proxy.certificate_files import CertificateFiles
 from tests.proxy.running_proxy import RunningProxy, client, forward_all, running_proxy
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
 
 HEALTH = 'routes { route "h" { matches { path "/" }; builtin-handler "health" } }\n'
 
 
-class CertificateFiles:
-    """A certificate on disk that can be renewed."""
-
-    def __init__(self, directory: Path, authority: trustme.CA) -> None:
-        self._authority = authority
-        self.certificate, self.key, self.ca = directory / "cert.pem", directory / "key.pem", directory / "ca.pem"
-        authority.cert_pem.write_to_path(str(self.ca))
-        self.renew()
-
-    def renew(self) -> None:
-        issued = self._authority.issue_cert("127.0.0.1")
-        issued.cert_chain_pems[0].write_to_path(str(self.certificate))
-        issued.private_key_pem.write_to_path(str(self.key))
-
-    def listener(self, more: str = "") -> str:
-        tls = f'tls {{ cert-file "{self.certificate}"; key-file "{self.key}"; {more} }}'
-        return f'listeners {{ listener "web" {{ address "127.0.0.1:0"; protocol "https"; {tls} }} }}\n'
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> CertificateFiles:
-    return CertificateFiles(tmp_path, trustme.CA())
+    return CertificateFiles(tmp_path)
 
 
 async def presented(proxy: RunningProxy, context: ssl.SSLContext) -> bytes:

@@ -50,24 +50,36 @@ class ProxyListener:
         """Listen. Raises `ListenError`, or `Misconfigured` if the certificate cannot be read."""
         loop = asyncio.get_running_loop()
         listener = self.listener
-        self._tls = tls.listener_context(listener)
+        self._tls = accepting = tls.listener_context(listener)
+        if accepting is not None:
+            accepting.sni_callback = self._use_current_context
         # A client that has gone takes its request with it.
         self._manager = manager = web.Server(
             self._respond, request_factory=_begin_request, handler_cancellation=True
         )
         listening = await bind(self.address)
         self._server = await loop.create_server(
-            lambda: _Connection(manager, self, loop, self._log), sock=listening, backlog=BACKLOG, ssl=self._tls
+            lambda: _Connection(manager, self, loop, self._log), sock=listening, backlog=BACKLOG, ssl=accepting
         )
         self.address = Address(self.address.host, listening.getsockname()[1])
         self._log.info(
             "proxy.listening", listener=listener.id, address=str(self.address), tls=self._tls is not None
         )
 
-    def reload_certificate(self) -> None:
-        """Read the certificate again, for connections from now on. Raises `Misconfigured`."""
-        if self._tls is not None and self.listener.tls is not None:
-            tls.load_certificate(self._tls, self.listener.tls, f'listener "{self.listener.id}"')
+    def read_tls_files(self) -> ssl.SSLContext | None:
+        """Read certificate, key and CA again, for `use`. Raises `Misconfigured`."""
+        return tls.listener_context(self.listener)
+
+    def use(self, context: ssl.SSLContext | None) -> None:
+        """Use this context for connections from now on."""
+        self._tls = context
+
+    def _use_current_context(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> None:
+        """Called by OpenSSL at the start of a handshake: asyncio's server has only its first context."""
+        if self._tls is not None:
+            connection.context = self._tls
 
     async def drain(self) -> None:
         """Accept no more connections, close idle ones, and return when the others have ended their request."""

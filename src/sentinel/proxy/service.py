@@ -122,11 +122,12 @@ class Proxy:
         if wanted is None:
             raise Misconfigured(_summary(loaded.problems))
         pools = self._upstreams.prepare(wanted.upstreams)
+        unchanged = [listener for listener in self.listeners if listener.listener in wanted.listeners]
+        contexts = [listener.read_tls_files() for listener in unchanged]
         await self._metrics_listener.move(wanted.metrics)
         self._use(wanted, pools)
-        for listener in self.listeners:
-            if listener.listener in wanted.listeners:  # its files were just checked
-                listener.reload_certificate()
+        for listener, context in zip(unchanged, contexts, strict=True):
+            listener.use(context)
         self._remark(loaded)
         if blocks := blocks_that_need_restart(self._started_with, wanted):
             self._log.warning("reload.restart_required", blocks=blocks)
