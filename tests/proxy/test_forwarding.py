@@ -99,6 +99,24 @@ async def test_no_header_is_added_to_a_response_but_the_date() -> None:
     assert set(response.headers) == {"Content-Length", "Date"}
 
 
+async def test_a_policy_cannot_change_where_a_message_ends() -> None:
+    policies = """policies {
+        request-headers { set { Content-Length "1"; Connection "close" }; add { Transfer-Encoding "chunked" } }
+        response-headers { set { Content-Length "1" }; remove "Content-Length"; add { Transfer-Encoding "gzip" } }
+    }"""
+    async with (
+        ScriptedServer(hello) as backend,
+        running_proxy(forward_all(backend.url, route=policies)) as proxy,
+        client() as http,
+    ):
+        response = await http.post(proxy.url, data=b"body")
+        body = await response.read()
+
+    assert (backend.requests[0].body, body) == (b"body", b"hello")
+    assert response.headers["Content-Length"] == "5"
+    assert "Transfer-Encoding" not in response.headers
+
+
 async def test_bodies_are_streamed_in_both_directions() -> None:
     """Each piece is sent only after the previous one has come back."""
 
