@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cached_property
 
 import google.auth
-import grpc.aio  # type: ignore[import-untyped]  # it ships no types
+import grpc.aio
 from google.api_core import exceptions
 from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError
