@@ -9,7 +9,7 @@ import asyncio
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,13 +33,12 @@ from bench import (
     streams,
 )
 from bench.api import ApiFigures
-from bench.budget import Budget, print_budgets
+from bench.budget import Budget, print_budgets, table
 from bench.compose import Composing
 from bench.drift import DriftFigures
 from bench.expressions import ExpressionFigures
 from bench.kdl import KdlFigures
 from bench.loop import LoopFigures
-from bench.machine import MachineFigures
 from bench.memory import MemoryFigures
 from bench.operator import OperatorFigures
 from bench.parts import PartsFigures
@@ -70,7 +69,7 @@ LINEAR = 1.25
 class Figures(msgspec.Struct, frozen=True):
     """All measurements."""
 
-    machine: MachineFigures
+    machine: Mapping[str, float]
     shapes: Sequence[PulseFigures]
     """Whole processes on the shapes that users have, with the default page size, due and quiet."""
     pulses: Sequence[PulseFigures]
@@ -246,11 +245,12 @@ def page(figures: Figures) -> str:
         *(f"| {budget} |" for budget in budgets(figures)),
         "\n## By size of the fleet\n",
         f"Nothing due and nothing changed since the last poll, pages of {pulse.LARGE_PAGE}.\n",
-        "| resources | CPU per resource | peak memory |",
-        "|---|---|---|",
-        *(
-            f"| {one.resources:,} | {one.microseconds:.1f} µs | {one.peak_mebibytes:.0f} MiB |"
-            for one in figures.pulses
+        *table(
+            ("resources", "CPU per resource", "peak memory"),
+            (
+                (f"{one.resources:,}", f"{one.microseconds:.1f} µs", f"{one.peak_mebibytes:.0f} MiB")
+                for one in figures.pulses
+            ),
         ),
         *api.section(figures.api),
         *expressions.section(figures.expressions),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bench.budget import Budget
+from bench.budget import Budget, table
 from bench.fleet_rows import REGION
 from bench.testbed import ADAPTERS, Cost, DatabaseName, Testbed, open_testbed
 from sentinel.core.pulse.observation import PLAIN_FIELDS
@@ -147,21 +147,38 @@ def section(figures: ApiFigures) -> list[str]:
         f"Server CPU per resource, in pages of 500, the cheapest of {_ROUNDS} rounds. After the plus: the CPU of",
         "PostgreSQL's processes.",
         "*Fields* are those that a pulse reads; *filtered* is a tenth of the fleet, by a label.\n",
-        "| database | resources | first page | last page | every page | fields | filtered | peak memory |",
-        "|---|---|---|---|---|---|---|---|",
-        *(
-            f"| {one.database} | {one.resources:,} | {one.first} | {one.last} | {one.walk} | {one.fields} "
-            f"| {one.filtered} | {one.peak_mebibytes:.0f} MiB |"
-            for one in figures.lists
+        *table(
+            (
+                "database",
+                "resources",
+                "first page",
+                "last page",
+                "every page",
+                "fields",
+                "filtered",
+                "peak memory",
+            ),
+            (
+                (
+                    *(one.database, f"{one.resources:,}", one.first, one.last, one.walk, one.fields, one.filtered),
+                    f"{one.peak_mebibytes:.0f} MiB",
+                )
+                for one in figures.lists
+            ),
         ),
         f"\nReports of {_REPORTERS} concurrent adapters, and of one that waits for each response.\n",
-        "| database | CPU per report, concurrent | reports per CPU-second | CPU per report, sequential "
-        "| concurrent, conditions by expression |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {one.database} | {one.together} | {1e6 / one.together.server:,.0f} | {one.alone} "
-            f"| {one.by_expression} |"
-            for one in figures.reports
+        *table(
+            (
+                "database",
+                "CPU per report, concurrent",
+                "reports per CPU-second",
+                "CPU per report, sequential",
+                "concurrent, conditions by expression",
+            ),
+            (
+                (one.database, one.together, f"{1e6 / one.together.server:,.0f}", one.alone, one.by_expression)
+                for one in figures.reports
+            ),
         ),
     ]
 

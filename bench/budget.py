@@ -1,8 +1,8 @@
-"""Measured figures and their limits."""
+"""Measured figures and their limits, and the tables that show them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -32,3 +32,12 @@ def print_budgets(budgets: Iterable[Budget]) -> int:
         print(f"{'ok  ' if budget.is_kept else 'OVER'} {budget}")
         code = code if budget.is_kept else 1
     return code
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    return [_row(columns), f"|{'---|' * len(columns)}", *map(_row, rows)]
+
+
+def _row(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"

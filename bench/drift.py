@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.budget import Budget, print_budgets
-from bench.command_line import make_parser
+from bench.budget import Budget
+from bench.command_line import DEFAULT_ROUNDS, main
 from bench.processes import cpu_seconds, memory, peak_mebibytes
 from sentinel.core.drift.attestation import attest
 from sentinel.core.drift.rules import OPENBAO
@@ -289,14 +289,5 @@ def _crd() -> Json:
     return crd.document(lambda struct: dict.fromkeys(struct.__struct_fields__, ""))
 
 
-def main() -> int:
-    options = make_parser("drift", __doc__).parse_args()
-    figures = asyncio.run(measure(rounds=options.rounds))
-    if options.output == "json":
-        print(msgspec.json.encode(figures).decode())
-        return 0
-    return print_budgets(budgets(figures))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("drift", __doc__, measure, budgets, rounds=DEFAULT_ROUNDS))

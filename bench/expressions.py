@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from bench.budget import Budget, print_budgets
-from bench.command_line import DEFAULT_ROUNDS, make_parser, print_json
+from bench.budget import Budget, table
+from bench.command_line import DEFAULT_ROUNDS, main
 from sentinel.core.fleet import aggregate, reports
 from sentinel.core.fleet.aggregate import AggregationInput
 from sentinel.core.fleet.documents import AdapterStatus, Report
@@ -82,15 +82,16 @@ def budgets(figures: ExpressionFigures) -> list[Budget]:
 
 def section(figures: ExpressionFigures) -> list[str]:
     """Return the section of the performance page."""
+    costs = {
+        "the expression for `available`": figures.available,
+        "the expression for `ready`": figures.ready,
+        "an aggregation by the built-in rules": figures.built_in_aggregation,
+        "an aggregation by both expressions": figures.aggregation,
+    }
     return [
         "\n## Conditions by expression\n",
         f"CPU of the specification's two expressions over {len(_ADAPTERS)} reports, compiled once.\n",
-        "| what | CPU |",
-        "|---|---|",
-        f"| the expression for `available` | {figures.available:.1f} µs |",
-        f"| the expression for `ready` | {figures.ready:.1f} µs |",
-        f"| an aggregation by the built-in rules | {figures.built_in_aggregation:.1f} µs |",
-        f"| an aggregation by both expressions | {figures.aggregation:.1f} µs |",
+        *table(("what", "CPU"), ((what, f"{microseconds:.1f} µs") for what, microseconds in costs.items())),
     ]
 
 
@@ -116,16 +117,5 @@ def _minima(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
     return [min(measured) / _REPETITIONS * 1e6 for measured in seconds]
 
 
-def main() -> int:
-    options = make_parser("expressions", __doc__).parse_args()
-    figures = measure(rounds=options.rounds)
-    within = budgets(figures)
-    if options.output == "json":
-        print_json(figures, is_within_budget=all(budget.is_kept for budget in within))
-        return 0 if all(budget.is_kept for budget in within) else 1
-    print("\n".join(section(figures)))
-    return print_budgets(within)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("expressions", __doc__, measure, budgets, section, rounds=DEFAULT_ROUNDS))

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.budget import Budget, print_budgets
-from bench.command_line import DEFAULT_ROUNDS, make_parser, print_json
+from bench.budget import Budget, table
+from bench.command_line import DEFAULT_ROUNDS, main
 from sentinel.cli.hub.config_check import check as command
 from sentinel.core import kdl
 from sentinel.core.proxy.check import check
@@ -107,13 +107,16 @@ def section(figures: KdlFigures) -> list[str]:
         "Checking the proxy's configuration: reading it into a document in which everything has its position,",
         "checking that at all three levels, and the whole command without the start of Python. Memory is that of",
         "reading.\n",
-        "| what | 5 kB | 1 MB |",
-        "|---|---|---|",
-        f"| read | {figures.small_read:.1f} ms CPU | {figures.large_read:.0f} ms CPU |",
-        f"| check | {figures.small_checked:.1f} ms CPU | {figures.large_checked:.0f} ms CPU |",
-        f"| the command | {figures.small_command:.1f} ms CPU | {figures.large_command:.0f} ms CPU |",
-        f"| peak memory, as a multiple of the file | | {figures.memory:.0f} |",
-        f"| the same for the shortest nodes, `a;a;a;` | | {figures.hungriest:.0f} |",
+        *table(
+            ("what", "5 kB", "1 MB"),
+            (
+                ("read", f"{figures.small_read:.1f} ms CPU", f"{figures.large_read:.0f} ms CPU"),
+                ("check", f"{figures.small_checked:.1f} ms CPU", f"{figures.large_checked:.0f} ms CPU"),
+                ("the command", f"{figures.small_command:.1f} ms CPU", f"{figures.large_command:.0f} ms CPU"),
+                ("peak memory, as a multiple of the file", "", f"{figures.memory:.0f}"),
+                ("the same for the shortest nodes, `a;a;a;`", "", f"{figures.hungriest:.0f}"),
+            ),
+        ),
     ]
 
 
@@ -167,16 +170,5 @@ def _memory(source: bytes) -> float:
         tracemalloc.stop()
 
 
-def main() -> int:
-    options = make_parser("kdl", __doc__).parse_args()
-    figures = measure(rounds=options.rounds)
-    within = budgets(figures)
-    if options.output == "json":
-        print_json(figures, is_within_budget=all(budget.is_kept for budget in within))
-        return 0 if all(budget.is_kept for budget in within) else 1
-    print("\n".join(section(figures)))
-    return print_budgets(within)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("kdl", __doc__, measure, budgets, section, rounds=DEFAULT_ROUNDS))

@@ -10,7 +10,6 @@ cause no events: if the pulse missed a completion, its resource would never be R
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -25,12 +24,14 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.budget import Budget, print_budgets
+from bench import clusters
+from bench.budget import Budget, table
 from bench.chain import CHAIN
+from bench.command_line import main
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
 from tests.support.fleet.http_client import ROOT
-from tests.support.processes.service import ApiProcess, SentinelProcess, ServiceProcess
+from tests.support.processes.service import SentinelProcess, ServiceProcess
 
 RESOURCES = 1_000
 NEEDED = 1 + len(CHAIN)
@@ -41,8 +42,6 @@ EVENTS_BUDGET = 1.0
 EVALUATION_BUDGET = 3_000.0
 """CPU microseconds of an adapter per evaluation: three requests, a task, a message."""
 
-_KINDS = ({"plural": "clusters", "kind": "Cluster", "required_adapters": list(CHAIN)},)
-_CREATORS = 8
 _TIMEOUT = 600.0
 _QUIET_CYCLES = 3
 """After this many polls in a row without a due resource, nothing is in progress."""
@@ -77,23 +76,21 @@ async def measure(resources: int = RESOURCES) -> LoopFigures:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = await stack.enter_async_context(_broker())
-        api = await stack.enter_async_context(
-            ApiProcess(f"sqlite:///{directory}/fleet.db", kinds=_KINDS, directory=directory)
-        )
+        api = await stack.enter_async_context(clusters.sqlite_api(directory, required_adapters=CHAIN))
         endpoint = await api.url()
         adapters = {
             name: await stack.enter_async_context(_adapter(name, directory, endpoint, broker)) for name in CHAIN
         }
         await asyncio.gather(*(adapter.until_event("broker.connected") for adapter in adapters.values()))
-        pulse = await stack.enter_async_context(
-            SentinelProcess(directory, _configuration(endpoint), environ=broker)
-        )
+        configuration = clusters.pulse_configuration(endpoint, poll_interval="1s") | {"pulse_on_progress": True}
+        pulse = await stack.enter_async_context(SentinelProcess(directory, configuration, environ=broker))
         await pulse.until_event("cycle.done")
         processes: dict[str, ServiceProcess] = {"api": api, "pulse": pulse, **adapters}
         before = {name: cpu_seconds(process.pid) for name, process in processes.items()}
         started = time.monotonic()
 
-        await _create(endpoint, resources)
+        async with _session(endpoint) as session:
+            await clusters.create(session, resources)
         await _until_quiet(pulse, resources)
 
         spent = {name: cpu_seconds(process.pid) - before[name] for name, process in processes.items()}
@@ -132,6 +129,10 @@ def section(figures: LoopFigures) -> list[str]:
     """Return the section of the performance page."""
     total = sum(stage.microseconds_per_resource for stage in figures.stages)
     evaluations = figures.evaluations / figures.resources
+    stages = (
+        (stage.name, f"{stage.microseconds_per_resource / 1000:.2f} ms", f"{stage.peak_mebibytes:.0f} MiB")
+        for stage in figures.stages
+    )
     return [
         "\n## The whole loop\n",
         f"{figures.resources:,} resources from creation to Ready, through a chain of {len(CHAIN)} adapters:",
@@ -139,25 +140,8 @@ def section(figures: LoopFigures) -> list[str]:
         "its own process, connected by RabbitMQ. "
         f"A resource took {figures.events_per_resource:.2f} events and {evaluations:.1f} evaluations;",
         f"all of them took {figures.seconds:.0f} s of wall time.\n",
-        "| stage | CPU per resource | peak memory |",
-        "|---|---|---|",
-        *(
-            f"| {stage.name} | {stage.microseconds_per_resource / 1000:.2f} ms | {stage.peak_mebibytes:.0f} MiB |"
-            for stage in figures.stages
-        ),
-        f"| all | {total / 1000:.2f} ms | |",
+        *table(("stage", "CPU per resource", "peak memory"), (*stages, ("all", f"{total / 1000:.2f} ms", ""))),
     ]
-
-
-def _configuration(endpoint: str) -> Mapping[str, object]:
-    return {
-        "resource_type": "clusters",
-        "poll_interval": "1s",
-        "max_age_not_ready": "12h",
-        "max_age_ready": "24h",
-        "pulse_on_progress": True,
-        "hyperfleet_api": {"endpoint": endpoint, "page_size": 500},
-    }
 
 
 def _adapter(name: str, directory: Path, endpoint: str, broker: Mapping[str, str]) -> ServiceProcess:
@@ -195,21 +179,6 @@ async def _broker() -> AsyncIterator[Mapping[str, str]]:
             await channel.exchange_delete(environ["BROKER_EXCHANGE"])
 
 
-async def _create(endpoint: str, resources: int) -> None:
-    numbers = iter(range(resources))
-    async with aiohttp.ClientSession(endpoint, timeout=aiohttp.ClientTimeout(total=60)) as session:
-
-        async def creator() -> None:
-            for number in numbers:
-                body = {"name": f"cluster-{number}", "labels": {"region": "us-east"}, "spec": {"replicas": 3}}
-                async with session.post(f"{ROOT}/clusters", json=body) as response:
-                    assert response.status == 201, await response.text()
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_CREATORS):
-                group.create_task(creator())
-
-
 async def _until_quiet(pulse: SentinelProcess, resources: int) -> None:
     """Wait until nothing was due for some polls."""
     quiet, position = 0, len(pulse.lines)
@@ -222,7 +191,7 @@ async def _until_quiet(pulse: SentinelProcess, resources: int) -> None:
 
 async def _all_ready(endpoint: str, resources: int) -> None:
     seen, after = 0, ""
-    async with aiohttp.ClientSession(endpoint, timeout=aiohttp.ClientTimeout(total=60)) as session:
+    async with _session(endpoint) as session:
         while True:
             query = {"size": "500", "fields": "status.phase"} | ({"after": after} if after else {})
             async with session.get(f"{ROOT}/clusters", params=query) as response:
@@ -236,6 +205,10 @@ async def _all_ready(endpoint: str, resources: int) -> None:
     assert seen == resources
 
 
+def _session(endpoint: str) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(endpoint, timeout=aiohttp.ClientTimeout(total=60))
+
+
 async def _total(process: ServiceProcess, name: str) -> float:
     return sum(
         sample.value
@@ -245,18 +218,5 @@ async def _total(process: ServiceProcess, name: str) -> float:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="The cost of a resource from its creation to Ready.")
-    parser.add_argument("--resources", type=int, default=RESOURCES)
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    options = parser.parse_args()
-    figures = asyncio.run(measure(options.resources))
-    if options.output == "json":
-        print(msgspec.json.encode(figures).decode())
-        return 0 if all(budget.is_kept for budget in budgets(figures)) else 1
-    print("\n".join(section(figures)))
-    return print_budgets(budgets(figures))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("loop", __doc__, measure, budgets, section, resources=RESOURCES))

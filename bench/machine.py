@@ -11,9 +11,9 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-import msgspec
+from bench.budget import table
 
 _ROUNDS = 7
 _SOCKET_BYTES = 64 * 1024
@@ -21,36 +21,22 @@ _FILE_BYTES = 16 * 1024
 _MEMORY_BYTES = 1024 * 1024
 
 
-class MachineFigures(msgspec.Struct, frozen=True):
-    """CPU of each piece of work in microseconds, the cheapest of several rounds."""
-
-    additions: float
-    socket: float
-    file: float
-    memory: float
-
-
-def measure() -> MachineFigures:
-    """Measure each piece of work."""
-    return MachineFigures(
-        additions=_cheapest(_add, 200),
-        socket=_through_a_socket(),
-        file=_from_a_cached_file(),
-        memory=_cheapest(_touch_fresh_memory, 50),
-    )
+def measure() -> Mapping[str, float]:
+    """Return the CPU of each piece of work in microseconds, the cheapest of several rounds."""
+    return {
+        "add a thousand integers in Python": _cheapest(_add, 200),
+        "write 64 KiB to a local socket and read them": _through_a_socket(),
+        "read 16 KiB of a file that the kernel has cached": _from_a_cached_file(),
+        "get 1 MiB of memory from the kernel and write to each page": _cheapest(_touch_fresh_memory, 50),
+    }
 
 
-def section(figures: MachineFigures) -> list[str]:
+def section(figures: Mapping[str, float]) -> list[str]:
     """Return the section of the page."""
     return [
         "\n## The machine\n",
         "The same work on every machine. Compare these rows before you compare pages of two machines.\n",
-        "| work | CPU |",
-        "|---|---|",
-        f"| add a thousand integers in Python | {figures.additions:.1f} µs |",
-        f"| write 64 KiB to a local socket and read them | {figures.socket:.1f} µs |",
-        f"| read 16 KiB of a file that the kernel has cached | {figures.file:.1f} µs |",
-        f"| get 1 MiB of memory from the kernel and write to each page | {figures.memory:.1f} µs |",
+        *table(("work", "CPU"), ((work, f"{microseconds:.1f} µs") for work, microseconds in figures.items())),
     ]
 
 

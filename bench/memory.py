@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bench.budget import Budget, print_budgets
+from bench.budget import Budget, print_budgets, table
 from bench.processes import Memory
 from bench.testbed import PAGE_SIZE, DatabaseName, Testbed, open_testbed
 
@@ -66,9 +66,10 @@ def section(figures: Sequence[MemoryFigures]) -> list[str]:
     return [
         "\n## Memory of `sentinel api`\n",
         f"Resident memory, and the proportional share in brackets; the minimum of {_PROCESSES} processes.\n",
-        "| database | after startup | after a list of 500 |",
-        "|---|---|---|",
-        *(f"| {one.database} | {one.started} | {one.listed} |" for one in figures),
+        *table(
+            ("database", "after startup", "after a list of 500"),
+            ((one.database, one.started, one.listed) for one in figures),
+        ),
     ]
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from bench.budget import Budget, print_budgets
-from bench.command_line import make_parser
+from bench.budget import Budget
+from bench.command_line import DEFAULT_ROUNDS, main
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.pulse import fleet_server, rabbitmq_exchange
 from sentinel.core.json import Json
@@ -177,14 +177,5 @@ async def _kubernetes(directory: Path) -> AsyncIterator[_Kubernetes]:
         await process.wait()
 
 
-def main() -> int:
-    options = make_parser("operator", __doc__).parse_args()
-    figures = asyncio.run(measure(rounds=options.rounds))
-    if options.output == "json":
-        print(msgspec.json.encode(figures).decode())
-        return 0
-    return print_budgets(budgets(figures))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("operator", __doc__, measure, budgets, rounds=DEFAULT_ROUNDS))

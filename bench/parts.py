@@ -15,7 +15,7 @@ import msgspec
 
 from bench import parts_json, parts_postgresql, parts_sqlite
 from bench.alternating import OURS, SQLALCHEMY
-from bench.budget import Budget, print_budgets
+from bench.budget import Budget, print_budgets, table
 from bench.parts_json import JsonFigures
 from bench.parts_postgresql import BARE_POOL, PostgresqlFigures
 from bench.parts_sqlite import EXECUTOR, SqliteFigures
@@ -80,13 +80,11 @@ def section(figures: PartsFigures) -> list[str]:
         "\n## Our implementations against libraries\n",
         "CPU of the process, in alternating turns, the cheapest turn of each. A write reads a document of 1.8 kB,",
         "writes it back, appends to a log and commits. A page is 500 such documents.\n",
-        "| what | ours | other ways |",
-        "|---|---|---|",
-        *_rows(figures),
+        *table(("what", "ours", "other ways"), _rows(figures)),
     ]
 
 
-def _rows(figures: PartsFigures) -> Iterator[str]:
+def _rows(figures: PartsFigures) -> Iterator[tuple[str, str, str]]:
     sqlite, postgresql, json = figures.sqlite, figures.postgresql, figures.json
     for what, variants in (
         ("a write on SQLite, 32 concurrent", sqlite.writes_together),
@@ -101,7 +99,7 @@ def _rows(figures: PartsFigures) -> Iterator[str]:
         ("the body of a creation, checked and decoded", json.creation),
     ):
         others = ", ".join(f"{name} {figure:.1f} µs" for name, figure in variants.items() if name != OURS)
-        yield f"| {what} | {variants[OURS]:.1f} µs | {others} |"
+        yield what, f"{variants[OURS]:.1f} µs", others
 
 
 def _ratio(what: str, variants: Mapping[str, float], other: str, limit: float) -> Budget:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.budget import Budget, print_budgets
-from bench.command_line import DEFAULT_ROUNDS, make_parser, print_json
+from bench.budget import Budget, table
+from bench.command_line import DEFAULT_ROUNDS, main
 from bench.processes import cpu_seconds, peak_mebibytes
 from tests.support.processes.proxy import ProxyProcess
 from tools.services.server import free_port
@@ -105,10 +105,13 @@ def section(figures: ProxyFigures) -> list[str]:
         "\n## The small proxy\n",
         f"Requests without a body, responses of 200 bytes, {CONNECTIONS} connections. For each request the proxy",
         "is a server and a client.\n",
-        "| what | CPU per request | requests per CPU second |",
-        "|---|---|---|",
-        f"| aiohttp's bare handler | {figures.bare:.0f} µs | {1e6 / figures.bare:,.0f} |",
-        f"| `sentinel proxy`, forwarding to it | {figures.proxy:.0f} µs | {1e6 / figures.proxy:,.0f} |",
+        *table(
+            ("what", "CPU per request", "requests per CPU second"),
+            (
+                ("aiohttp's bare handler", f"{figures.bare:.0f} µs", f"{1e6 / figures.bare:,.0f}"),
+                ("`sentinel proxy`, forwarding to it", f"{figures.proxy:.0f} µs", f"{1e6 / figures.proxy:,.0f}"),
+            ),
+        ),
         f"\nPeak memory of the proxy: {figures.peak_mebibytes:.0f} MiB.",
     ]
 
@@ -132,16 +135,5 @@ async def _send(port: int) -> None:
     await writer.wait_closed()
 
 
-def main() -> int:
-    options = make_parser("proxy", __doc__).parse_args()
-    figures = asyncio.run(measure(rounds=options.rounds))
-    within = budgets(figures)
-    if options.output == "json":
-        print_json(figures, is_within_budget=all(budget.is_kept for budget in within))
-        return 0 if all(budget.is_kept for budget in within) else 1
-    print("\n".join(section(figures)))
-    return print_budgets(within)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("proxy", __doc__, measure, budgets, section, rounds=DEFAULT_ROUNDS))

@@ -24,8 +24,8 @@ from pathlib import Path
 import aio_pika
 import msgspec
 
-from bench.budget import Budget, print_budgets
-from bench.command_line import make_parser
+from bench.budget import Budget
+from bench.command_line import DEFAULT_ROUNDS, main
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
 from sentinel.pulse.definition import PulseApiSettings
@@ -269,16 +269,5 @@ async def _pubsub() -> AsyncIterator[dict[str, str]]:
 _BROKERS = {"rabbitmq": rabbitmq_exchange, "pubsub": _pubsub}
 
 
-def main() -> int:
-    parser = make_parser("pulse", __doc__)
-    parser.add_argument("--resources", type=int, default=SHAPES_RESOURCES)
-    options = parser.parse_args()
-    figures = asyncio.run(measure_shapes(options.resources, rounds=options.rounds))
-    if options.output == "json":
-        print(msgspec.json.encode(figures).decode())
-        return 0
-    return print_budgets(budgets(figures))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("pulse", __doc__, measure_shapes, budgets, resources=SHAPES_RESOURCES, rounds=DEFAULT_ROUNDS))

@@ -10,7 +10,6 @@ would fail the benchmark.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -25,19 +24,19 @@ import aiohttp
 import msgspec
 from aio_pika.abc import AbstractIncomingMessage
 
-from bench.budget import Budget, print_budgets
+from bench import clusters
+from bench.budget import Budget, table
+from bench.command_line import main
 from bench.processes import cpu_seconds
 from bench.publish import URL
 from tests.support.fleet.http_client import ROOT
-from tests.support.processes.service import ApiProcess, SentinelProcess
+from tests.support.processes.service import SentinelProcess
 
 CHANGES = 200
 RESOURCES = 500
 P99_BUDGET = 100.0
 
-_KINDS = ({"plural": "clusters", "kind": "Cluster", "required_adapters": ["validation"]},)
 _TIMEOUT = 60.0
-_CREATORS = 8
 
 
 class ReactionFigures(msgspec.Struct, frozen=True):
@@ -60,16 +59,15 @@ async def measure(changes: int = CHANGES) -> ReactionFigures:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         arrivals = await stack.enter_async_context(_queue())
-        api = await stack.enter_async_context(
-            ApiProcess(f"sqlite:///{directory}/fleet.db", kinds=_KINDS, directory=directory)
-        )
+        api = await stack.enter_async_context(clusters.sqlite_api(directory, required_adapters=["validation"]))
         endpoint = await api.url()
         session = await stack.enter_async_context(
             aiohttp.ClientSession(endpoint, timeout=aiohttp.ClientTimeout(total=_TIMEOUT))
         )
-        ids = await _create(session)
+        ids = await clusters.create(session, RESOURCES)
+        configuration = clusters.pulse_configuration(endpoint, poll_interval="1h")
         pulse = await stack.enter_async_context(
-            SentinelProcess(directory, _configuration(endpoint), environ=arrivals.environ)
+            SentinelProcess(directory, configuration, environ=arrivals.environ)
         )
         await pulse.until_event("stream.connected")
         await arrivals.until(ids)
@@ -98,9 +96,10 @@ def section(figures: ReactionFigures) -> list[str]:
         f"{len(figures.milliseconds)} changes, one after the other, in a fleet of {RESOURCES}: the API on SQLite,",
         "`sentinel run` following its stream, and RabbitMQ. From sending the PATCH until a consumer of the queue",
         f"has the event. The pulse spent {figures.pulse_microseconds / 1000:.2f} ms CPU for each.\n",
-        "| p50 | p90 | p99 | slowest |",
-        "|---|---|---|---|",
-        f"| {' | '.join(f'{figures.percentile(each):.1f} ms' for each in (50, 90, 99, 100))} |",
+        *table(
+            ("p50", "p90", "p99", "slowest"),
+            ([f"{figures.percentile(each):.1f} ms" for each in (50, 90, 99, 100)],),
+        ),
     ]
 
 
@@ -150,23 +149,6 @@ async def _queue() -> AsyncIterator[_Arrivals]:
             await channel.exchange_delete(name)
 
 
-async def _create(session: aiohttp.ClientSession) -> list[str]:
-    numbers = iter(range(RESOURCES))
-    ids: list[str] = []
-
-    async def creator() -> None:
-        for number in numbers:
-            body = {"name": f"cluster-{number}", "labels": {"region": "us-east"}, "spec": {"replicas": 3}}
-            async with session.post(f"{ROOT}/clusters", json=body) as response:
-                assert response.status == 201, await response.text()
-                ids.append((await response.json())["id"])
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(_CREATORS):
-            group.create_task(creator())
-    return ids
-
-
 async def _change(session: aiohttp.ClientSession, arrivals: _Arrivals, resource_id: str, number: int) -> float:
     """Change a spec, and return the seconds until its event arrived."""
     arrived = arrivals.expect(resource_id)
@@ -185,28 +167,5 @@ async def _polls(pulse: SentinelProcess) -> int:
     return int(await pulse.metric("reconcile_duration_seconds_count"))
 
 
-def _configuration(endpoint: str) -> Mapping[str, object]:
-    return {
-        "resource_type": "clusters",
-        "poll_interval": "1h",
-        "max_age_not_ready": "12h",
-        "max_age_ready": "24h",
-        "hyperfleet_api": {"endpoint": endpoint, "page_size": 500},
-    }
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="From a changed spec to its event in the queue.")
-    parser.add_argument("--changes", type=int, default=CHANGES)
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    options = parser.parse_args()
-    figures = asyncio.run(measure(options.changes))
-    if options.output == "json":
-        print(msgspec.json.encode(figures).decode())
-        return 0 if all(budget.is_kept for budget in budgets(figures)) else 1
-    print("\n".join(section(figures)))
-    return print_budgets(budgets(figures))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("reaction", __doc__, measure, budgets, section, changes=CHANGES))

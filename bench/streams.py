@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from bench.budget import Budget, print_budgets
-from bench.command_line import make_parser
+from bench.budget import Budget, table
+from bench.command_line import main
 from bench.processes import cpu_seconds, memory
 from bench.testbed import DatabaseName, Testbed, open_testbed
 from tests.support.fleet.http_client import ROOT
@@ -92,12 +92,18 @@ def section(figures: Sequence[StreamFigures]) -> list[str]:
         f"One client follows {CHANGES} changes beside {READERS} that they do not matter to. The time begins with",
         "the response to the change, or with its request. The last column is for changes that matter to all of",
         "them, until the last one has received its event.\n",
-        "| database | median | 99th percentile | from the request | to a thousand clients |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {one.database} | {one.median_milliseconds:.1f} ms | {one.p99_milliseconds:.1f} ms "
-            f"| {one.from_request_milliseconds:.1f} ms | {one.last_milliseconds:.0f} ms |"
-            for one in figures
+        *table(
+            ("database", "median", "99th percentile", "from the request", "to a thousand clients"),
+            (
+                (
+                    one.database,
+                    f"{one.median_milliseconds:.1f} ms",
+                    f"{one.p99_milliseconds:.1f} ms",
+                    f"{one.from_request_milliseconds:.1f} ms",
+                    f"{one.last_milliseconds:.0f} ms",
+                )
+                for one in figures
+            ),
         ),
     ]
 
@@ -193,15 +199,5 @@ async def _idle_percent(server: ApiProcess) -> float:
     return (cpu_seconds(server.pid) - before) / IDLE_SECONDS * 100
 
 
-def main() -> int:
-    options = make_parser("streams", __doc__).parse_args()
-    figures = asyncio.run(measure())
-    if options.output == "json":
-        print(msgspec.json.encode(figures).decode())
-        return 0
-    print("\n".join(section(figures)))
-    return print_budgets(budgets(figures))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("streams", __doc__, measure, budgets, section))

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG
+from tests.support.kube.patch_types import APPLY
 from tools.services.kube_apiserver import KubeClient, KubeResponse
-from tools.services.kube_apiserver.client import APPLY
 
 ROOT = Path(__file__).parents[2]
 CRD_FILE = ROOT / "deploy" / "crds" / f"{SENTINEL_CONFIG}.yaml"

@@ -14,6 +14,7 @@ import pytest
 from tests.kube.crds import API_PATH, CRD_PATH, ROOT, sentinel_configs
 from tests.operator.resources import make_object
 from tests.support.kube.manifests import apply_file, read_manifest
+from tests.support.kube.patch_types import MERGE_PATCH
 from tests.support.kube.service_accounts import (
     CreateServiceAccount,
     ServiceAccount,
@@ -22,7 +23,6 @@ from tests.support.kube.service_accounts import (
 )
 from tests.support.processes.operator import OperatorProcess
 from tools.services.kube_apiserver import AuditEntry, AuditLog, KubeClient
-from tools.services.kube_apiserver.client import MERGE_PATCH
 
 pytestmark = pytest.mark.usefixtures("sentinel_config_crd")
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from sentinel.cli.wiring.pulse import build_pulse
+from sentinel.cli.wiring.pulse import WatchedFleet, build_pulse
 from sentinel.core.events import Event
 from sentinel.core.json import Json
 from sentinel.core.kube.election import Timings
@@ -22,7 +22,7 @@ from sentinel.drivers.kube.access import find_access
 from sentinel.drivers.kube.client import KubeClient
 from sentinel.drivers.kube.connection import ApiConnection
 from sentinel.drivers.reconnect import end_now
-from sentinel.operator.plans import ElectionPlan, PulsePlan
+from sentinel.operator.plans import PulsePlan
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG
 from sentinel.operator.service import Operator
 from sentinel.ports.errors import Misconfigured
@@ -32,7 +32,7 @@ from sentinel.pulse.report import PulseObserver, PulseObservers
 from sentinel.pulse.telemetry import PulseMetrics
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.kube.events import EventRecorder
-from sentinel.runtime.kube.leader_election import LeaderElector
+from sentinel.runtime.kube.leader_election import LeaderCallbacks, LeaderElector
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Part
@@ -219,20 +219,13 @@ class OperatorHarness:
         health = self.health[operator] = Health()
         stopping = self._stoppings[operator] = Stopping()
 
-        def pulse(plan: PulsePlan) -> Part:
-            return self._build_pulse(plan, operator)
-
-        def elector(plan: ElectionPlan) -> LeaderElector:
+        def elector(config_name: str, callbacks: LeaderCallbacks) -> LeaderElector:
             return LeaderElector(
                 api=api,
-                name=f"sentinel-{plan.config_name}",
+                name=f"sentinel-{config_name}",
                 namespace=NAMESPACE,
                 identity=operator,
-                annotations=plan.annotations,
-                on_started_leading=plan.on_started_leading,
-                on_stopped_leading=plan.on_stopped_leading,
-                before_release=plan.before_release,
-                abandon=plan.abandon,
+                callbacks=callbacks,
                 timings=TIMINGS,
                 clock=clock,
                 log=log,
@@ -243,7 +236,7 @@ class OperatorHarness:
             namespace=NAMESPACE,
             name=name,
             parts=parts,
-            build_pulse=pulse,
+            build_pulse=lambda plan: self._build_pulse(plan, operator),
             identity=operator,
             build_elector=elector if elects_leaders else None,
             renew_interval=TIMINGS.retry_period,
@@ -331,7 +324,7 @@ class OperatorHarness:
 
         built = build_pulse(
             definition,
-            fleet=fleet,
+            fleet=WatchedFleet(fleet),
             publisher=publisher,
             clock=SystemClock(),
             tracer=NO_TRACING,

@@ -24,6 +24,8 @@ class Reason(StrEnum):
     """Another stream of the same instance has replaced this one."""
     UNAVAILABLE = "unavailable"
     """The database is unavailable, or the hub shuts down: try again."""
+    INTERNAL = "internal"
+    """A bug of the hub."""
 
 
 class CallRefused(Exception):

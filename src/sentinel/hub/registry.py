@@ -10,7 +10,6 @@ a caller that has changed an instance and then calls `refresh` never sees it go 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -121,8 +120,8 @@ class Registry:
         """Ids that are being read for the first time."""
         self._reads = 0
         self._listeners: list[InstanceListener] = []
-        self.is_flush_urgent = asyncio.Event()
-        """Set when a heartbeat has reported something that users wait for."""
+        self.is_flush_urgent = False
+        """Whether a heartbeat has reported something that users wait for."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -195,7 +194,7 @@ class Registry:
         known.samples = [*known.samples, *samples][-_MAX_SAMPLES:]
         known.is_dirty = True
         if is_urgent:
-            self.is_flush_urgent.set()
+            self.is_flush_urgent = True
 
     async def flush(self) -> int:
         """Write what heartbeats have reported. Returns of how many instances. Raises `Unavailable`."""

@@ -7,14 +7,7 @@ from typing import Final
 
 from sentinel.core.json import Json
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG, BrokerSpec, SentinelConfigSpec, ShardSelector
-from sentinel.runtime.kube.custom_resource import (
-    TIME,
-    CustomResource,
-    Describe,
-    Schema,
-    conditions,
-    reason_column,
-)
+from sentinel.runtime.kube.custom_resource import INTEGER, TIME, CustomResource, reason_columns, status_schema
 
 _OBJECT_RULES: Final[Mapping[object, Mapping[str, Json]]] = {
     ShardSelector: {"x-kubernetes-map-type": "atomic"},
@@ -37,44 +30,26 @@ _OBJECT_RULES: Final[Mapping[object, Mapping[str, Json]]] = {
 }
 """What cannot be said of a single field, by struct."""
 
-_STATUS: Schema = {
-    "type": "object",
-    "description": "What the operator observed. Only the operator writes it.",
-    "properties": {
-        "observedGeneration": {
-            "type": "integer",
-            "format": "int64",
-            "description": "The generation of the spec that the conditions are about.",
-        },
+_STATUS: Final = status_schema(
+    "What the operator observed. Only the operator writes it.",
+    {
         "lastPollTime": {**TIME, "description": "When the resources were last read."},
-        "resources": {
-            "type": "integer",
-            "format": "int64",
-            "description": "The number of resources that the last poll found.",
-        },
+        "resources": {**INTEGER, "description": "The number of resources that the last poll found."},
         "published": {
-            "type": "integer",
-            "format": "int64",
+            **INTEGER,
             "description": "The number of events since the pulse was started, reloads included.",
         },
-        "conditions": conditions(
-            "`Accepted` (reasons `Valid`, `Invalid`, `Duplicate`), `Running` (`Polling`,"
-            " `Stopped`), `Degraded` (`FetchFailed`, `PublishFailed`, `Healthy`)."
-        ),
     },
-}
-
+    conditions="`Accepted` (reasons `Valid`, `Invalid`, `Duplicate`), `Running` (`Polling`,"
+    " `Stopped`), `Degraded` (`FetchFailed`, `PublishFailed`, `Healthy`).",
+)
 _COLUMNS: list[Json] = [
     {"name": "Resource", "type": "string", "jsonPath": ".spec.resourceType"},
-    reason_column("Accepted"),
-    reason_column("Running"),
-    reason_column("Degraded"),
+    *reason_columns("Accepted", "Running", "Degraded"),
     {"name": "Resources", "type": "integer", "jsonPath": ".status.resources"},
     {"name": "Published", "type": "integer", "jsonPath": ".status.published"},
     {"name": "Last Poll", "type": "date", "jsonPath": ".status.lastPollTime"},
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
-
 
 _DEFINITION: Final = CustomResource(
     kind=SENTINEL_CONFIG,
@@ -85,8 +60,5 @@ _DEFINITION: Final = CustomResource(
     short_names=["sc"],
     rules=_OBJECT_RULES,
 )
-
-
-def document(describe: Describe) -> Schema:
-    """Return the CustomResourceDefinition."""
-    return _DEFINITION.document(describe)
+document: Final = _DEFINITION.document
+"""Returns the CustomResourceDefinition."""

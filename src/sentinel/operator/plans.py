@@ -1,8 +1,8 @@
-"""What the operator hands to the wiring to build a pulse, or the election of a leader, for a SentinelConfig."""
+"""What the operator hands to the wiring to build the pulse of a SentinelConfig, and the election of its leader."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -13,7 +13,7 @@ from sentinel.ports.fleet_stream import StreamPosition
 from sentinel.ports.publisher import Publisher
 from sentinel.pulse.report import PulseObserver
 from sentinel.pulse.telemetry import PulseSeries
-from sentinel.runtime.kube.leader_election import LastLeader, LeaderElector
+from sentinel.runtime.kube.leader_election import LeaderCallbacks, LeaderElector
 from sentinel.runtime.lifecycle.part import Part
 
 
@@ -34,19 +34,6 @@ class PulsePlan(msgspec.Struct, frozen=True, kw_only=True):
     the pulse is added when it is built and removed when it is closed."""
 
 
-class ElectionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the election of a SentinelConfig's leader is built from."""
-
-    config_name: str
-    annotations: Callable[[], Mapping[str, str]]
-    """What the leader says with each renewal."""
-    on_started_leading: Callable[[LastLeader | None], None]
-    on_stopped_leading: Callable[[str], None]
-    before_release: Callable[[], Awaitable[object]]
-    """Waits for what the leader has begun."""
-    abandon: Callable[[], None]
-    """Ends what the leader has begun, before another process may lead."""
-
-
 BuildPulse: TypeAlias = Callable[[PulsePlan], Part]
-BuildElector: TypeAlias = Callable[[ElectionPlan], LeaderElector]
+BuildElector: TypeAlias = Callable[[str, LeaderCallbacks], LeaderElector]
+"""Builds the election of the leader of the SentinelConfig with this name."""

@@ -28,7 +28,7 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.operator import manifests, resolve
 from sentinel.operator.held_shards import HeldShards
 from sentinel.operator.managed_config import ManagedConfig
-from sentinel.operator.plans import BuildElector, BuildPulse, ElectionPlan, PulsePlan
+from sentinel.operator.plans import BuildElector, BuildPulse, PulsePlan
 from sentinel.operator.resolve import ResolvedConfig
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG, SentinelConfig
 from sentinel.operator.status_writer import StatusWriter
@@ -40,7 +40,7 @@ from sentinel.pulse.telemetry import PulseMetrics, PulseSeries
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.kube.changes import Change, Deleted, Modified, Observation, RequestFailed
 from sentinel.runtime.kube.events import EventRecorder, EventType
-from sentinel.runtime.kube.leader_election import CLIENT_GO, LastLeader
+from sentinel.runtime.kube.leader_election import CLIENT_GO, LastLeader, LeaderCallbacks
 from sentinel.runtime.kube.reflector import Reflector
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Part
@@ -287,14 +287,14 @@ class Operator:
         )
         if self._build_elector is not None:
             elector = managed.elector = self._build_elector(
-                ElectionPlan(
-                    config_name=managed.name,
+                managed.name,
+                LeaderCallbacks(
                     annotations=managed.last_cycle,
                     on_started_leading=lambda previous: self._started_leading(key, managed, previous),
                     on_stopped_leading=lambda reason: self._stopped_leading(managed, reason),
                     before_release=managed.wait_until_idle,
                     abandon=managed.abandon_publishing,
-                )
+                ),
             )
             part = Part(name=_lease_part(managed), loops=(elector.run,), checks={"lease": elector.problem})
             self._parts.add(part.name, lambda: part, restart=_RESTART)

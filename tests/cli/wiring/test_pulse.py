@@ -15,7 +15,13 @@ from aio_pika.abc import AbstractIncomingMessage
 from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics, build_watched_fleet
+from sentinel.cli.wiring.pulse import (
+    WatchedFleet,
+    build_fleet,
+    build_pulse,
+    build_pulse_metrics,
+    build_watched_fleet,
+)
 from sentinel.core.events import Event, Mode
 from sentinel.core.labels import SelectorParam
 from sentinel.core.pulse.listing import PageShape
@@ -82,7 +88,7 @@ def make_part(
 ) -> Part:
     return build_pulse(
         chosen,
-        fleet=fleet or FakeFleet(),
+        fleet=WatchedFleet(fleet or FakeFleet()),
         publisher=publisher or MemoryBroker().publisher(),
         clock=SimulatedClock(),
         tracer=NO_TRACING,
@@ -98,8 +104,7 @@ async def test_a_stream_is_followed_unless_it_is_off(mode: WatchMode, loops: int
 
     part = build_pulse(
         chosen,
-        fleet=fleet.reader,
-        stream=fleet.stream,
+        fleet=fleet,
         publisher=MemoryBroker().publisher(),
         clock=SimulatedClock(),
         tracer=NO_TRACING,

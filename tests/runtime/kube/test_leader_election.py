@@ -16,7 +16,7 @@ from sentinel.core.json import Json
 from sentinel.core.kube import lease
 from sentinel.core.kube.objects import ObjectKey
 from sentinel.ports.kube import Forbidden, KubeKind, KubeObject, KubeUnavailable
-from sentinel.runtime.kube.leader_election import LastLeader, LeaderElector
+from sentinel.runtime.kube.leader_election import LastLeader, LeaderCallbacks, LeaderElector
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
 from sentinel.testing import loop
@@ -92,11 +92,13 @@ class Process:
             identity=identity,
             clock=SimulatedClock(),
             log=get_logger("test"),
-            annotations=facts,
-            on_started_leading=self._on_started,
-            on_stopped_leading=self._on_stopped,
-            before_release=before_release,
-            abandon=lambda: self.abandoned.append(asyncio.get_running_loop().time()),
+            callbacks=LeaderCallbacks(
+                annotations=facts,
+                on_started_leading=self._on_started,
+                on_stopped_leading=self._on_stopped,
+                before_release=before_release,
+                abandon=lambda: self.abandoned.append(asyncio.get_running_loop().time()),
+            ),
             jitter=jitter,
         )
         self._stopping = Stopping()
@@ -537,9 +539,9 @@ async def test_callbacks_that_raise_end_nothing(caplog: pytest.LogCaptureFixture
         identity="a",
         clock=SimulatedClock(),
         log=get_logger("test"),
-        annotations=fail,
-        on_started_leading=fail_silently,
-        on_stopped_leading=fail_silently,
+        callbacks=LeaderCallbacks(
+            annotations=fail, on_started_leading=fail_silently, on_stopped_leading=fail_silently
+        ),
     )
     stopping = Stopping()
 

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import click
-import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.wiring.kube import build_kube_api, kubeconfig_option, namespace_option
+from sentinel.cli.wiring.kube import kubeconfig_option, namespace_option, serve_operator
 from sentinel.cli.wiring.operator import build_operator
-from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, probe_options, refuse, serve
+from sentinel.cli.wiring.serve import ProbeAddresses, probe_options
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
-from sentinel.runtime.lifecycle.part import SharedResource
-from sentinel.runtime.secrets import secrets_in_environment
-from sentinel.runtime.settings import loader
-from sentinel.runtime.settings.log import LogSettings
-
-
-class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the operator itself. Everything else is in SentinelConfigs."""
-
-    log: LogSettings = msgspec.field(default_factory=LogSettings)
-    """Logging."""
 
 
 @click.command()
@@ -53,48 +40,14 @@ def operator(
     why not. Without --config, every SentinelConfig of the namespace runs. With --leader-elect, replicas that are
     not the leader poll without publishing and take over when the leader is gone.
     """
-    loaded = loader.load(OperatorSettings, environ=os.environ, overrides=log_overrides)
-    if loaded.settings is None:
-        return refuse(loaded.problems)
-    return serve(
-        partial(_assemble, name=name, namespace=namespace, kubeconfig=kubeconfig, elects_leaders=leader_elect),
-        name="operator",
-        component="operator",
-        log=loaded.settings.log,
-        secrets=secrets_in_environment(os.environ),
-        probes=probes,
-    )
-
-
-def _assemble(
-    context: ServiceContext,
-    *,
-    name: str,
-    namespace: str | None,
-    kubeconfig: Path | None,
-    elects_leaders: bool,
-) -> Assembly:
     parts = DynamicParts()
-    kube = build_kube_api(kubeconfig=kubeconfig, on_secret=context.redactor.rotating())
-    namespace = namespace or kube.namespace
-    return Assembly(
-        parts=[
-            lambda: build_operator(
-                api=kube.api,
-                namespace=namespace,
-                name=name,
-                elects_leaders=elects_leaders,
-                parts=parts,
-                context=context,
-            )
-        ],
-        shared=[SharedResource("kubernetes", kube.closing)],
+    return serve_operator(
+        partial(build_operator, name=name, elects_leaders=leader_elect, parts=parts),
+        name="operator",
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        probes=probes,
+        log_overrides=log_overrides,
+        description={"config": name or "all", "leader_election": leader_elect},
         dynamic=parts,
-        description={
-            "namespace": namespace,
-            "config": name or "all",
-            "server": kube.server,
-            "leader_election": elects_leaders,
-        },
-        has_large_bodies=True,
     )

@@ -65,8 +65,7 @@ def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceC
         fleet = build_watched_fleet(definition, on_token=redactor.rotating(), tracer=context.tracer)
         return build_pulse(
             definition,
-            fleet=fleet.reader,
-            stream=fleet.stream,
+            fleet=fleet,
             publisher=publisher,
             clock=context.clock,
             tracer=context.tracer,

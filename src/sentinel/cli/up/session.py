@@ -185,8 +185,7 @@ class UpSession:
             fleet = build_watched_fleet(local, on_token=self._redactor.add, environ=_NO_PROXY, tracer=self._tracer)
             return build_pulse(
                 local,
-                fleet=fleet.reader,
-                stream=fleet.stream,
+                fleet=fleet,
                 publisher=self._publishers[plural],
                 clock=self._clock,
                 tracer=self._tracer,

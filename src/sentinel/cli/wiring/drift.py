@@ -14,8 +14,9 @@ from sentinel.core.drift.debounce import Debounce, jitter
 from sentinel.drift.setting_types import KindSettings, TargetSettings
 from sentinel.drift.settings import ClusterIdentity, DriftSettings
 from sentinel.drift.sidecar.kube_events import DriftEvents
+from sentinel.drift.sidecar.plan import DriftPlan
 from sentinel.drift.sidecar.report import DriftObserver, DriftObservers
-from sentinel.drift.sidecar.service import DriftPlan, DriftSidecar
+from sentinel.drift.sidecar.service import DriftSidecar
 from sentinel.drift.sidecar.telemetry import DriftTelemetry
 from sentinel.drift.sidecar.webhook import Webhook
 from sentinel.ports.kube import KubeApi, KubeKind
@@ -87,8 +88,7 @@ def _build_webhook(url: Secret, cluster: ClusterIdentity, context: ServiceContex
     webhook = Webhook(
         http=http,
         url=url,
-        namespace=cluster.namespace,
-        cluster=cluster.name,
+        cluster=cluster,
         clock=context.clock,
         log=context.log,
     )

@@ -8,9 +8,8 @@ import uuid
 from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.extras import extra
-from sentinel.cli.wiring.kube import build_event_recorder
+from sentinel.cli.wiring.kube import KubeConnection, build_event_recorder
 from sentinel.cli.wiring.serve import ServiceContext
-from sentinel.ports.kube import KubeApi
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.version import __version__
 
@@ -19,7 +18,7 @@ COMPONENT = "openbao-operator"
 
 
 def build_drift_operator(
-    *, api: KubeApi, namespace: str, operator_version: str, sidecar_config: str, context: ServiceContext
+    kube: KubeConnection, context: ServiceContext, *, operator_version: str, sidecar_config: str
 ) -> Part:
     """Build the operator as a part. Raises `Misconfigured` if a library is missing."""
     with extra("openbao", who="sentinel drift-operator"):
@@ -35,13 +34,13 @@ def build_drift_operator(
     registry = CollectorRegistry()
     context.metrics.add(registry)
     operator = OpenBaoOperator(
-        api=api,
-        namespace=namespace,
+        api=kube.api,
+        namespace=kube.namespace,
         operator_version=operator_version,
         read_health=read_health,
         metrics=DriftMetrics(registry, kinds=WATCHED_KINDS),
         events=build_event_recorder(
-            api, component=COMPONENT, instance=f"{socket.gethostname()}_{uuid.uuid4()}", context=context
+            kube.api, component=COMPONENT, instance=f"{socket.gethostname()}_{uuid.uuid4()}", context=context
         ),
         clock=context.clock,
         log=context.log,

@@ -9,14 +9,13 @@ import uuid
 from collections.abc import Mapping
 
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.kube import build_event_recorder
+from sentinel.cli.wiring.kube import KubeConnection, build_event_recorder
 from sentinel.cli.wiring.pulse import build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.cli.wiring.serve import ServiceContext
-from sentinel.operator.plans import ElectionPlan, PulsePlan
+from sentinel.operator.plans import PulsePlan
 from sentinel.operator.service import Operator
-from sentinel.ports.kube import KubeApi
 from sentinel.pulse.report import PulseObserver, PulseObservers
-from sentinel.runtime.kube.leader_election import LeaderElector
+from sentinel.runtime.kube.leader_election import LeaderCallbacks, LeaderElector
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.settings.broker import EMULATOR
@@ -28,13 +27,12 @@ COMPONENT = "hyperfleet-sentinel"
 
 
 def build_operator(
+    kube: KubeConnection,
+    context: ServiceContext,
     *,
-    api: KubeApi,
-    namespace: str,
     name: str,
     elects_leaders: bool,
     parts: DynamicParts,
-    context: ServiceContext,
     environ: Mapping[str, str] = os.environ,
 ) -> Part:
     """Build the operator as a part. With `elects_leaders`, of several replicas only one publishes."""
@@ -43,31 +41,27 @@ def build_operator(
     def pulse(plan: PulsePlan) -> Part:
         return build_config_pulse(plan, context=context, environ=environ)
 
-    def elector(plan: ElectionPlan) -> LeaderElector:
+    def elector(config_name: str, callbacks: LeaderCallbacks) -> LeaderElector:
         return LeaderElector(
-            api=api,
-            name=lease_name(plan.config_name),
-            namespace=namespace,
+            api=kube.api,
+            name=lease_name(config_name),
+            namespace=kube.namespace,
             identity=identity,
-            annotations=plan.annotations,
-            on_started_leading=plan.on_started_leading,
-            on_stopped_leading=plan.on_stopped_leading,
-            before_release=plan.before_release,
-            abandon=plan.abandon,
+            callbacks=callbacks,
             clock=context.clock,
             log=context.log,
         )
 
     return Operator(
-        api=api,
-        namespace=namespace,
+        api=kube.api,
+        namespace=kube.namespace,
         name=name,
         parts=parts,
         build_pulse=pulse,
         identity=identity,
         build_elector=elector if elects_leaders else None,
         metrics=build_pulse_metrics(context.metrics),
-        events=build_event_recorder(api, component=COMPONENT, instance=identity, context=context),
+        events=build_event_recorder(kube.api, component=COMPONENT, instance=identity, context=context),
         clock=context.clock,
         log=context.log,
         set_secrets_in_use=context.redactor.set_in_use,
@@ -113,8 +107,7 @@ def build_config_pulse(
 
     built = build_pulse(
         definition,
-        fleet=fleet.reader,
-        stream=fleet.stream,
+        fleet=fleet,
         publisher=publisher,
         clock=context.clock,
         tracer=context.tracer,

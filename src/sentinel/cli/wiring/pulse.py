@@ -55,7 +55,7 @@ class WatchedFleet(msgspec.Struct, frozen=True):
 
     reader: FleetReader
     """Closing it also ends the stream."""
-    stream: FleetStream | None
+    stream: FleetStream | None = None
 
 
 def build_watched_fleet(
@@ -103,7 +103,7 @@ def build_watched_fleet(
         wait=wait,
     )
     if api.watch is WatchMode.OFF:
-        return WatchedFleet(reader, None)
+        return WatchedFleet(reader)
     stream = HttpFleetStream(
         client,
         resource_type=definition.resource_type,
@@ -126,13 +126,12 @@ def build_pulse_metrics(metrics: Metrics) -> PulseMetrics:
 def build_pulse(
     definition: PulseDefinition,
     *,
-    fleet: FleetReader,
+    fleet: WatchedFleet,
     publisher: Publisher,
     clock: Clock,
     tracer: Tracer,
     series: PulseSeries,
     pacer: Pacer,
-    stream: FleetStream | None = None,
     may_publish: Callable[[], bool] = lambda: True,
     log_fields: Mapping[str, object] | None = None,
     watch: Callable[[PulseObserver], PulseObserver] = lambda observer: observer,
@@ -161,8 +160,8 @@ def build_pulse(
         policy=definition.policy,
         pacer=pacer,
         composer=definition.composer,
-        fleet=fleet,
-        stream=stream,
+        fleet=fleet.reader,
+        stream=fleet.stream,
         publisher=publisher,
         publish_deadline=min(max(definition.poll_interval, _MIN_DEADLINE), _MAX_DEADLINE),
         clock=clock,
@@ -174,10 +173,10 @@ def build_pulse(
     )
     return Part(
         name=f"pulse {definition.resource_type}",
-        loops=(pulse.run,) if stream is None else (pulse.run, pulse.follow),
+        loops=(pulse.run,) if fleet.stream is None else (pulse.run, pulse.follow),
         checks=pulse.checks,
         liveness=pulse.liveness,
-        close=fleet.close,
+        close=fleet.reader.close,
     )
 
 

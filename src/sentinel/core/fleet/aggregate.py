@@ -90,8 +90,9 @@ def aggregate(
     former = {} if previous is None else {condition.type: condition for condition in previous.conditions}
     reports = _required_reports(inputs)
     is_available = _is_available(inputs, reports)
-    ready = _ready(inputs, reports, is_available, former.get(READY), at)
-    available = _available(inputs, reports, is_available, former.get(AVAILABLE), at)
+    ready = _successor(former.get(READY), _ready(inputs, reports, is_available, at))
+    was_available = former.get(AVAILABLE)
+    available = _successor(was_available, _available(inputs, reports, is_available, was_available, at))
     conditions = [ready, available]
     if public_names:
         conditions.append(msgspec.structs.replace(ready, type=RECONCILED))
@@ -255,26 +256,19 @@ def _is_available(inputs: AggregationInput, reports: _Reports) -> bool | Evaluat
 
 
 def _ready(
-    inputs: AggregationInput,
-    reports: _Reports,
-    is_available: bool | EvaluationFailure,
-    previous: Condition | None,
-    at: datetime,
+    inputs: AggregationInput, reports: _Reports, is_available: bool | EvaluationFailure, at: datetime
 ) -> Condition:
     is_ready, reason, message = _readiness(inputs, reports, is_available)
-    return _successor(
-        previous,
-        Condition(
-            type=READY,
-            status=ConditionStatus.TRUE if is_ready else ConditionStatus.FALSE,
-            observed_generation=inputs.generation,
-            created_time=inputs.updated_time,
-            # The oldest report: the resource as a whole was checked only when its last adapter was.
-            last_updated_time=min(reports.times(inputs.generation), default=inputs.updated_time),
-            last_transition_time=at,
-            reason=reason,
-            message=message,
-        ),
+    return Condition(
+        type=READY,
+        status=ConditionStatus.TRUE if is_ready else ConditionStatus.FALSE,
+        observed_generation=inputs.generation,
+        created_time=inputs.updated_time,
+        # The oldest report: the resource as a whole was checked only when its last adapter was.
+        last_updated_time=min(reports.times(inputs.generation), default=inputs.updated_time),
+        last_transition_time=at,
+        reason=reason,
+        message=message,
     )
 
 
@@ -373,18 +367,15 @@ def _available(
         fell = _fell(reports, previous)
         updated = fell or _unavailable_as_of(inputs, reports, previous, observed)
         turned = fell or at
-    return _successor(
-        previous,
-        Condition(
-            type=AVAILABLE,
-            status=status,
-            observed_generation=observed,
-            created_time=inputs.updated_time,
-            last_updated_time=updated,
-            last_transition_time=turned,
-            reason=reason,
-            message=message,
-        ),
+    return Condition(
+        type=AVAILABLE,
+        status=status,
+        observed_generation=observed,
+        created_time=inputs.updated_time,
+        last_updated_time=updated,
+        last_transition_time=turned,
+        reason=reason,
+        message=message,
     )
 
 

@@ -6,7 +6,7 @@ negation into the comparisons. `matches` is the reference for the databases, whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeAlias, assert_never
 
@@ -100,6 +100,26 @@ def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
     if expression is None:
         return ()
     return expression.operands if isinstance(expression, AllOf) else (expression,)
+
+
+def negated(expression: Expression) -> Expression:
+    """Return the opposite, by De Morgan's laws."""
+    if isinstance(expression, Comparison):
+        return Comparison(expression.field, expression.values, not expression.is_negated)
+    operands = [negated(each) for each in expression.operands]
+    return any_of(operands) if isinstance(expression, AllOf) else all_of(operands)
+
+
+def all_of(operands: Sequence[Expression]) -> Expression:
+    """Join by "and". Nested conjunctions become one, so that a database sees every condition at once."""
+    flat = [one for each in operands for one in (each.operands if isinstance(each, AllOf) else (each,))]
+    return flat[0] if len(flat) == 1 else AllOf(tuple(flat))
+
+
+def any_of(operands: Sequence[Expression]) -> Expression:
+    """Join by "or". Nested disjunctions become one."""
+    flat = [one for each in operands for one in (each.operands if isinstance(each, AnyOf) else (each,))]
+    return flat[0] if len(flat) == 1 else AnyOf(tuple(flat))
 
 
 def _value(field: Field, resource: Searchable) -> str | None:

@@ -8,19 +8,20 @@ doubled. The limits keep a search from becoming an expensive query.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 from sentinel.core.labels.syntax import excerpt, key_problem
+from sentinel.core.labels.tokens import TextError, Token, Tokens, tokenize
 from sentinel.core.search.expression import (
     CONDITIONS,
     GENERATION,
-    AllOf,
-    AnyOf,
     Comparison,
     Expression,
     Field,
     FieldKind,
+    all_of,
+    any_of,
+    negated,
 )
 
 MAX_LENGTH = 4096
@@ -41,14 +42,8 @@ _CONDITION_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,315}")
 _INTEGER = re.compile(r"-?[0-9]{1,63}")
 
 
-class SearchError(ValueError):
-    """A text that is not a search: what was expected, what was found, and where."""
-
-    def __init__(self, message: str, *, column: int) -> None:
-        super().__init__(f"{message} (column {column})")
-        self.message = message
-        self.column = column
-        """Counted in characters, from 1."""
+class SearchError(TextError):
+    """A text that is not a search."""
 
 
 def parse(text: str) -> Expression | None:
@@ -58,140 +53,95 @@ def parse(text: str) -> Expression | None:
     if "\0" in text:
         # PostgreSQL cannot compare with it.
         raise SearchError("expected no NUL character", column=text.index("\0") + 1)
-    tokens = _tokens(text)
-    return _Parser(tokens).search() if len(tokens) > 1 else None
-
-
-class _Token(NamedTuple):
-    text: str
-    """Empty at the end of the search."""
-    column: int
-    group: str | None = None
-
-    @property
-    def keyword(self) -> str:
-        return self.text.lower() if self.group == "word" else ""
-
-    def __str__(self) -> str:
-        if self.group == "text":
-            return excerpt(self.text)
-        return f'"{excerpt(self.text)}"' if self.text else "the end"
-
-
-def _tokens(text: str) -> list[_Token]:
-    found = [_Token(each[0], each.start() + 1, each.lastgroup) for each in _TOKEN.finditer(text)]
-    for token in found:
+    tokens = tokenize(text, _TOKEN)
+    for token in tokens:
         if token.group == "open":
             raise SearchError("expected a closing quote for this string", column=token.column)
-    return [*found, _Token("", len(text) + 1)]
+    return _Parser(Tokens(tokens, SearchError)).search() if len(tokens) > 1 else None
 
 
 class _Parser:
     """A predictive parser with one token of lookahead."""
 
-    def __init__(self, tokens: Sequence[_Token]) -> None:
+    def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._index = 0
         self._depth = 0
         self._comparisons = 0
         self._values = 0
 
-    @property
-    def _next(self) -> _Token:
-        return self._tokens[self._index]
-
-    def _take(self) -> _Token:
-        token = self._next
-        self._index += 1
-        return token
-
     def search(self) -> Expression:
         expression = self._alternatives()
-        if self._next.text:
-            raise _unexpected(self._next, "and, or, or the end")
+        if self._tokens.next.text:
+            raise self._tokens.unexpected(self._tokens.next, "and, or, or the end")
         return expression
 
     def _alternatives(self) -> Expression:
-        operands = [self._conjunction()]
-        while self._next.keyword == "or":
-            self._take()
-            operands.append(self._conjunction())
-        return _any_of(operands)
+        return any_of(self._joined_by("or", self._conjunction))
 
     def _conjunction(self) -> Expression:
-        operands = [self._operand()]
-        while self._next.keyword == "and":
-            self._take()
-            operands.append(self._operand())
-        return _all_of(operands)
+        return all_of(self._joined_by("and", self._operand))
+
+    def _joined_by(self, keyword: str, parse_operand: Callable[[], Expression]) -> list[Expression]:
+        operands = [parse_operand()]
+        while self._tokens.next.keyword == keyword:
+            self._tokens.take()
+            operands.append(parse_operand())
+        return operands
 
     def _operand(self) -> Expression:
         is_negated = False
-        while self._next.keyword == "not":
-            self._take()
+        while self._tokens.next.keyword == "not":
+            self._tokens.take()
             is_negated = not is_negated
-        operand = self._in_parentheses() if self._next.text == "(" else self._comparison()
-        return _negated(operand) if is_negated else operand
+        operand = self._in_parentheses() if self._tokens.next.text == "(" else self._comparison()
+        return negated(operand) if is_negated else operand
 
     def _in_parentheses(self) -> Expression:
-        opening = self._take()
+        opening = self._tokens.take()
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise SearchError(f"expected at most {MAX_DEPTH} nested parentheses", column=opening.column)
         expression = self._alternatives()
-        closing = self._take()
+        closing = self._tokens.take()
         if closing.text != ")":
-            raise _unexpected(closing, 'and, or, or ")"')
+            raise self._tokens.unexpected(closing, 'and, or, or ")"')
         self._depth -= 1
         return expression
 
     def _comparison(self) -> Comparison:
-        name = self._take()
-        if name.group != "word":
-            raise _unexpected(name, 'a field, not or "("')
+        name = self._tokens.take()
+        if not name.is_word:
+            raise self._tokens.unexpected(name, 'a field, not or "("')
         field = _field(name)
         self._comparisons += 1
         if self._comparisons > MAX_COMPARISONS:
             raise SearchError(f"expected at most {MAX_COMPARISONS} comparisons", column=name.column)
-        operator = self._take()
+        operator = self._tokens.take()
         if operator.text in ("=", "!="):
             return Comparison(field, (self._value(field),), is_negated=operator.text == "!=")
         is_negated = operator.keyword == "not"
         if is_negated:
-            operator = self._take()
+            operator = self._tokens.take()
         if operator.keyword != "in":
-            raise _unexpected(operator, "in" if is_negated else "one of =, !=, in, not in")
-        return Comparison(field, self._list(field), is_negated=is_negated)
-
-    def _list(self, field: Field) -> tuple[str, ...]:
-        opening = self._take()
-        if opening.text != "(":
-            raise _unexpected(opening, '"("')
-        values = set()
-        while True:
-            values.add(self._value(field))
-            separator = self._take()
-            if separator.text == ")":
-                return tuple(sorted(values))
-            if separator.text != ",":
-                raise _unexpected(separator, 'a comma or ")"')
+            raise self._tokens.unexpected(operator, "in" if is_negated else "one of =, !=, in, not in")
+        return Comparison(field, self._tokens.take_values(lambda: self._value(field)), is_negated=is_negated)
 
     def _value(self, field: Field) -> str:
-        token = self._take()
+        token = self._tokens.take()
         self._values += 1
         if self._values > MAX_VALUES:
             raise SearchError(f"expected at most {MAX_VALUES} values", column=token.column)
         text = token.text[1:-1].replace("''", "'") if token.group == "text" else token.text
         if field.key == GENERATION and field.kind is FieldKind.ATTRIBUTE:
             if not _INTEGER.fullmatch(text) or not _MIN_INTEGER <= int(text) <= _MAX_INTEGER:
-                raise _unexpected(token, "an integer of at most 64 bits")
+                raise self._tokens.unexpected(token, "an integer of at most 64 bits")
             return str(int(text))
         if token.group != "text":
-            raise _unexpected(token, "a string in single quotes")
+            raise self._tokens.unexpected(token, "a string in single quotes")
         return text
 
 
-def _field(token: _Token) -> Field:
+def _field(token: Token) -> Field:
     name = token.text
     if name.startswith(_LABELS):
         key = name.removeprefix(_LABELS)
@@ -204,30 +154,3 @@ def _field(token: _Token) -> Field:
     if has_type or name == GENERATION:
         return Field(FieldKind.ATTRIBUTE, name)
     raise SearchError(f'unknown field "{excerpt(name)}"; expected {_FIELDS}', column=token.column)
-
-
-def _negated(expression: Expression) -> Expression:
-    """Return the opposite, by De Morgan's laws."""
-    if isinstance(expression, Comparison):
-        return Comparison(expression.field, expression.values, not expression.is_negated)
-    operands = [_negated(each) for each in expression.operands]
-    return _any_of(operands) if isinstance(expression, AllOf) else _all_of(operands)
-
-
-def _all_of(operands: Sequence[Expression]) -> Expression:
-    """Join by "and". Nested conjunctions become one, so that a database sees every condition at once."""
-    flat: list[Expression] = []
-    for each in operands:
-        flat += each.operands if isinstance(each, AllOf) else (each,)
-    return flat[0] if len(flat) == 1 else AllOf(tuple(flat))
-
-
-def _any_of(operands: Sequence[Expression]) -> Expression:
-    flat: list[Expression] = []
-    for each in operands:
-        flat += each.operands if isinstance(each, AnyOf) else (each,)
-    return flat[0] if len(flat) == 1 else AnyOf(tuple(flat))
-
-
-def _unexpected(token: _Token, expected: str) -> SearchError:
-    return SearchError(f"expected {expected}, got {token}", column=token.column)

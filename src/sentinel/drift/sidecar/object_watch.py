@@ -19,9 +19,9 @@ from sentinel.core.drift.fingerprint import Fingerprint
 from sentinel.core.drift.judge import judge
 from sentinel.core.drift.judge_status import StatusSummary, judge_status_update, summarize
 from sentinel.core.drift.judgement import Judgement
-from sentinel.core.drift.rules import Rules
 from sentinel.core.kube import objects
 from sentinel.core.kube.objects import ObjectKey
+from sentinel.drift.sidecar.plan import DriftPlan
 from sentinel.ports.clock import Clock
 from sentinel.ports.kube import KubeApi, KubeError, KubeKind, KubeObject, KubeUnavailable, ObjectNotFound
 from sentinel.runtime.backoff import Backoff
@@ -65,12 +65,10 @@ class ObjectWatch:
 
     def __init__(
         self,
+        kind: KubeKind,
+        plan: DriftPlan,
         *,
         api: KubeApi,
-        kind: KubeKind,
-        namespace: str,
-        label_selector: str,
-        rules: Rules,
         on_judgement: OnJudgement,
         on_relist: Callable[[], None],
         now: Callable[[], datetime],
@@ -80,8 +78,7 @@ class ObjectWatch:
         """`now` returns a time that is never set back."""
         self.kind = kind
         self._api = api
-        self._namespace = namespace
-        self._rules = rules
+        self._plan = plan
         self._on_judgement = on_judgement
         self._on_relist = on_relist
         self._now = now
@@ -98,8 +95,8 @@ class ObjectWatch:
         self._reflector = Reflector[None](
             api=api,
             kind=kind,
-            namespace=namespace,
-            label_selector=label_selector,
+            namespace=plan.namespace,
+            label_selector=plan.label_selector,
             chunk_size=CHUNK_SIZE,
             keep=lambda kube_object: None,
             handler=self._handle_change,
@@ -158,7 +155,7 @@ class ObjectWatch:
         if known is not None:
             before = known.fingerprint
             judged = judge_status_update(known.summary, summary, before, kube_object)
-        judgement, fingerprint = judged or judge(before, kube_object, self._rules)
+        judgement, fingerprint = judged or judge(before, kube_object, self._plan.rules)
         if fingerprint is not None:
             self._known[key] = _Known(uid, fingerprint, summary)
         self._on_judgement(judgement, time)
@@ -188,7 +185,7 @@ class ObjectWatch:
     async def _read(self, key: ObjectKey) -> KubeObject | None:
         """Return the object as it is now, or None if there is none."""
         try:
-            return await self._api.get(self.kind, key.name, namespace=self._namespace)
+            return await self._api.get(self.kind, key.name, namespace=self._plan.namespace)
         except ObjectNotFound:
             return None
 
@@ -196,7 +193,7 @@ class ObjectWatch:
         if self._known.get(key) == vanished.known:
             del self._known[key]
             self._unselected.pop(key, None)
-        judgement, _ = judge(vanished.known.fingerprint, None, self._rules)
+        judgement, _ = judge(vanished.known.fingerprint, None, self._plan.rules)
         self._on_judgement(judgement, vanished.time)
 
     def _remember_unselected(self, key: ObjectKey) -> None:

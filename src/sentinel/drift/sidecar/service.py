@@ -19,18 +19,17 @@ from typing import Final
 import msgspec
 
 from sentinel.core.drift import trigger
-from sentinel.core.drift.debounce import Debounce
 from sentinel.core.drift.judgement import Judgement
-from sentinel.core.drift.rules import Rules
 from sentinel.core.drift.schedule import TriggerSchedule
 from sentinel.core.drift.trigger import ClusterView, DriftMode
 from sentinel.core.kube import objects
 from sentinel.core.kube.objects import ObjectReference
 from sentinel.drift.sidecar.object_watch import ObjectWatch
+from sentinel.drift.sidecar.plan import DriftPlan
 from sentinel.drift.sidecar.report import DriftObserver, Judged
 from sentinel.drift.sidecar.trigger_loop import TriggerLoop
 from sentinel.ports.clock import Clock
-from sentinel.ports.kube import KubeApi, KubeKind, KubeObject
+from sentinel.ports.kube import KubeApi, KubeObject
 from sentinel.runtime.kube.changes import Change, Deleted
 from sentinel.runtime.kube.reflector import Reflector
 from sentinel.runtime.lifecycle.part import Loop, Part
@@ -39,22 +38,6 @@ from sentinel.runtime.log import Log
 from sentinel.runtime.probes.health import HealthCheck
 
 TRIGGER_CHECK: Final = "trigger"
-
-
-class DriftPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sidecar watches, and when it triggers."""
-
-    namespace: str
-    cluster: str
-    """The name of the target."""
-    target: KubeKind
-    """The kind of the object that gets the trigger."""
-    kinds: Sequence[KubeKind]
-    label_selector: str
-    rules: Rules
-    mode: DriftMode
-    debounce: Debounce
-    ack_timeout: timedelta
 
 
 class DriftSidecar:
@@ -75,12 +58,8 @@ class DriftSidecar:
         self._time = _MonotonicTime(clock)
         self._reference = ObjectReference(plan.target.api_version, plan.target.kind, plan.namespace, plan.cluster)
         self._trigger = TriggerLoop(
+            plan,
             api=api,
-            target=plan.target,
-            namespace=plan.namespace,
-            name=plan.cluster,
-            annotations=plan.rules.annotations,
-            mode=plan.mode,
             schedule=TriggerSchedule(debounce=plan.debounce, ack_timeout=plan.ack_timeout),
             observer=observer,
             now=self._time.now,
@@ -100,11 +79,9 @@ class DriftSidecar:
         )
         self._watches = [
             ObjectWatch(
+                kind,
+                plan,
                 api=api,
-                kind=kind,
-                namespace=plan.namespace,
-                label_selector=plan.label_selector,
-                rules=plan.rules,
                 on_judgement=self._judged,
                 on_relist=observer.relisted,
                 now=self._time.now,

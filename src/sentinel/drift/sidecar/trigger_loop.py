@@ -16,10 +16,10 @@ from typing import Final
 
 from sentinel.core.drift import trigger
 from sentinel.core.drift.judgement import Judgement
-from sentinel.core.drift.rules import AnnotationNames
 from sentinel.core.drift.schedule import Send, TriggerSchedule
 from sentinel.core.drift.trigger import ClusterView, DriftMode
 from sentinel.core.times import timestamp
+from sentinel.drift.sidecar.plan import DriftPlan
 from sentinel.drift.sidecar.report import (
     ConflictFound,
     DriftObserver,
@@ -29,7 +29,7 @@ from sentinel.drift.sidecar.report import (
     classify,
 )
 from sentinel.ports.clock import Clock
-from sentinel.ports.kube import KubeApi, KubeError, KubeKind, KubeUnavailable
+from sentinel.ports.kube import KubeApi, KubeError, KubeUnavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
@@ -55,13 +55,9 @@ class TriggerLoop:
 
     def __init__(
         self,
+        plan: DriftPlan,
         *,
         api: KubeApi,
-        target: KubeKind,
-        namespace: str,
-        name: str,
-        annotations: AnnotationNames,
-        mode: DriftMode,
         schedule: TriggerSchedule,
         observer: DriftObserver,
         now: Callable[[], datetime],
@@ -69,14 +65,13 @@ class TriggerLoop:
         log: Log,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`mode` is the configured one, which annotations of the cluster restrict. `now` returns a time that is
-        never set back; `clock` is the wall clock."""
+        """Annotations of the cluster restrict the mode of the plan. `now` returns a time that is never set back;
+        `clock` is the wall clock."""
         self._api = api
-        self._target = target
-        self._namespace = namespace
-        self._name = name
-        self._annotations = annotations
-        self._configured_mode = self._logged_mode = mode
+        self._target = plan.target
+        self._namespace, self._name = plan.namespace, plan.cluster
+        self._annotations = plan.rules.annotations
+        self._configured_mode = self._logged_mode = plan.mode
         self._schedule = schedule
         self._observer = observer
         self._now = now

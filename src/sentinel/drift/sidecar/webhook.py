@@ -17,6 +17,7 @@ from sentinel.core.drift.judgement import Judgement
 from sentinel.core.drift.schedule import Acknowledged
 from sentinel.core.json import Json
 from sentinel.core.times import timestamp
+from sentinel.drift.settings import ClusterIdentity
 from sentinel.drift.sidecar.report import ConflictFound, Judged, Triggered, TriggerFailed
 from sentinel.ports.clock import Clock
 from sentinel.ports.task_http import HttpClient, HttpFailure, redact_url
@@ -44,15 +45,14 @@ class Webhook:
         *,
         http: HttpClient,
         url: Secret,
-        namespace: str,
-        cluster: str,
+        cluster: ClusterIdentity,
         clock: Clock,
         log: Log,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._http = http
         self._url = url
-        self._cluster: Json = {"namespace": namespace, "name": cluster}
+        self._cluster: Json = {"namespace": cluster.namespace, "name": cluster.name}
         self._clock = clock
         self._log = log
         self._queue = SendQueue[Json](

@@ -35,18 +35,20 @@ Describe: TypeAlias = Callable[[type[msgspec.Struct]], Mapping[str, str]]
 Schema: TypeAlias = "dict[str, Json]"
 
 TIME: Final[Schema] = {"type": "string", "format": "date-time"}
-CONDITION: Final[Schema] = {
+INTEGER: Final[Schema] = {"type": "integer", "format": "int64"}
+_CONDITION: Final[Schema] = {
     "type": "object",
     "required": ["type", "status", "lastTransitionTime", "reason", "message"],
     "properties": {
         "type": {"type": "string", "maxLength": 316},
         "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+        "observedGeneration": {**INTEGER, "minimum": 0},
         "lastTransitionTime": TIME,
         "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
         "message": {"type": "string", "maxLength": 32768},
     },
 }
+_AGE: Final[Schema] = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 _MAX_DURATION_LENGTH: Final = 64
 """As in `runtime/durations.py`. Without a bound, the API server refuses a rule because of its possible cost."""
@@ -60,7 +62,7 @@ class CustomResource(msgspec.Struct, frozen=True, kw_only=True):
     spec: type[msgspec.Struct]
     status: Schema
     columns: Sequence[Json]
-    """What `kubectl get` prints."""
+    """What `kubectl get` prints, before the age."""
     short_names: Sequence[str] = ()
     is_spec_required: bool = True
     rules: Mapping[object, Mapping[str, Json]] = {}
@@ -78,7 +80,7 @@ class CustomResource(msgspec.Struct, frozen=True, kw_only=True):
             "served": True,
             "storage": True,
             "subresources": {"status": {}},
-            "additionalPrinterColumns": list(self.columns),
+            "additionalPrinterColumns": [*self.columns, _AGE],
             "schema": {"openAPIV3Schema": self._root(describe)},
         }
         names: Schema = {
@@ -114,21 +116,34 @@ class CustomResource(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def conditions(description: str) -> Schema:
-    """Return the schema of a list of conditions."""
+def status_schema(description: str, fields: Schema, *, conditions: str) -> Schema:
+    """Return the schema of a status: these fields, the generation that it is about, and its conditions."""
     return {
-        "type": "array",
+        "type": "object",
         "description": description,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-        "items": CONDITION,
+        "properties": {
+            "observedGeneration": {
+                **INTEGER,
+                "description": "The generation of the spec that the conditions are about.",
+            },
+            **fields,
+            "conditions": {
+                "type": "array",
+                "description": conditions,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+                "items": _CONDITION,
+            },
+        },
     }
 
 
-def reason_column(condition: str) -> Schema:
-    """Return a column with the reason of a condition."""
-    path = f'.status.conditions[?(@.type=="{condition}")].reason'
-    return {"name": condition, "type": "string", "jsonPath": path}
+def reason_columns(*conditions: str) -> list[Json]:
+    """Return a column with the reason of each condition."""
+    return [
+        {"name": name, "type": "string", "jsonPath": f'.status.conditions[?(@.type=="{name}")].reason'}
+        for name in conditions
+    ]
 
 
 class _SpecSchemas:

@@ -69,6 +69,25 @@ class LastLeader(msgspec.Struct, frozen=True):
     """Whether this process saw it renew or release the Lease. If not, it may have ended long before."""
 
 
+class LeaderCallbacks(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens when this process starts and stops leading.
+
+    All are quick; `is_leader` has changed when they are called.
+    """
+
+    annotations: Callable[[], Mapping[str, str]] = dict
+    """Returns the facts that the leader publishes with its next renewal."""
+    on_started_leading: Callable[[LastLeader | None], None] = lambda last_leader: None
+    on_stopped_leading: Callable[[str], None] = lambda reason: None
+    """Gets the reason."""
+    before_release: Callable[[], Awaitable[object]] | None = None
+    """Waits for what the leader has begun. At shutdown, it is awaited after `on_stopped_leading` and before
+    another process may lead, for at most the time that this one could still have led."""
+    abandon: Callable[[], None] = lambda: None
+    """Ends what is left of that. It is called before another process may lead, unless that one has taken the Lease
+    by force."""
+
+
 class LeaderElector:
     """Competes for a Lease and keeps it."""
 
@@ -81,32 +100,17 @@ class LeaderElector:
         identity: str,
         clock: Clock,
         log: Log,
+        callbacks: LeaderCallbacks,
         timings: Timings = CLIENT_GO,
-        annotations: Callable[[], Mapping[str, str]] = dict,
-        on_started_leading: Callable[[LastLeader | None], None] = lambda last_leader: None,
-        on_stopped_leading: Callable[[str], None] = lambda reason: None,
-        before_release: Callable[[], Awaitable[object]] | None = None,
-        abandon: Callable[[], None] = lambda: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """No other process, running or ended, has this `identity`.
-
-        `annotations` returns the facts that the leader publishes with its next renewal. The callbacks are
-        synchronous and quick; `is_leader` has changed when they are called. At shutdown, `before_release` is
-        awaited after `on_stopped_leading` and before another process may lead, for at most the time that this
-        one could still have led. It waits for what the leader has begun. `abandon` ends what is left of that; it
-        is called before another process may lead, unless that one has taken the Lease by force.
-        """
+        """No other process, running or ended, has this `identity`."""
         self._api = api
         self._name = name
         self._namespace = namespace
         self._clock = clock
         self._log = log.bind(lease=f"{namespace}/{name}")
-        self._annotations = annotations
-        self._on_started_leading = on_started_leading
-        self._on_stopped_leading = on_stopped_leading
-        self._before_release = before_release
-        self._abandon = abandon
+        self._callbacks = callbacks
         self._jitter = jitter
         self._state = Election(identity=identity, timings=timings)
         self._lease: KubeObject = {}
@@ -155,7 +159,7 @@ class LeaderElector:
                 drain_time = self._time_left()
                 self._stop_leading("the service is stopping")
                 if not stopping.requested:  # cancelled, or failed
-                    self._notify(self._abandon)
+                    self._notify(self._callbacks.abandon)
             self._state = msgspec.structs.replace(self._state, renewed=None)
         if election.may_hold(self._state):
             await self._release(drain_time)
@@ -184,18 +188,18 @@ class LeaderElector:
                 if is_taken
                 else f"the Lease was not renewed for {deadline:g} s: {self._last_error or 'no response yet'}"
             )
-            self._notify(self._abandon)
+            self._notify(self._callbacks.abandon)
 
     def _start_leading(self) -> None:
         self._is_leading = True
         last_leader = self.last_leader
         self._log.info("leader.started", last_leader=None if last_leader is None else last_leader.identity)
-        self._notify(lambda: self._on_started_leading(last_leader))
+        self._notify(lambda: self._callbacks.on_started_leading(last_leader))
 
     def _stop_leading(self, reason: str) -> None:
         self._is_leading = False
         self._log.info("leader.stopped", reason=reason)
-        self._notify(lambda: self._on_stopped_leading(reason))
+        self._notify(lambda: self._callbacks.on_stopped_leading(reason))
 
     def _notify(self, callback: Callable[[], None]) -> None:
         try:
@@ -274,15 +278,15 @@ class LeaderElector:
 
     async def _drain(self, drain_time: timedelta) -> None:
         try:
-            if self._before_release is not None:
+            if self._callbacks.before_release is not None:
                 async with asyncio.timeout(drain_time.total_seconds()):
-                    await self._before_release()
+                    await self._callbacks.before_release()
         finally:
-            self._notify(self._abandon)
+            self._notify(self._callbacks.abandon)
 
     def _facts(self) -> Mapping[str, str]:
         try:
-            return self._annotations()
+            return self._callbacks.annotations()
         except Exception as error:  # a bug there must not end the leadership
             self._log.exception("leader.annotations_failed", error=error)
             return {}

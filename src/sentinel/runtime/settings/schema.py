@@ -57,6 +57,24 @@ class EnvironmentSecret(msgspec.Struct, frozen=True):
         return self.type.read(ScalarNode(text, origin, is_plain=False), path, origin, validation)
 
 
+def _read_list(
+    setting: StructList | TextList, node: Node, path: str, at: Origin, validation: Validation
+) -> object:
+    """Return a tuple of items. The list is one effective setting, as it is after `--set`."""
+    if not isinstance(node, ListNode):
+        validation.reject(node.at, path, f"expected {setting.expected}, got {describe_node(node)}")
+        return INVALID
+    items = validation.for_items()
+    values = tuple(
+        setting.item.read(item, f"{path}[{index}]", item.at, items) for index, item in enumerate(node.items)
+    )
+    validation.problems.extend(items.problems)
+    if INVALID in values:
+        return INVALID
+    validation.accept(path, values, at)
+    return values
+
+
 class StructList(msgspec.Struct, frozen=True):
     """A list of sections."""
 
@@ -64,19 +82,8 @@ class StructList(msgspec.Struct, frozen=True):
     expected: str
 
     def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
-        """Return a tuple of structs. The list is one effective setting, as it is after `--set`."""
-        if not isinstance(node, ListNode):
-            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
-            return INVALID
-        items = validation.for_items()
-        values = tuple(
-            self.item.read(item, f"{path}[{index}]", item.at, items) for index, item in enumerate(node.items)
-        )
-        validation.problems.extend(items.problems)
-        if INVALID in values:
-            return INVALID
-        validation.accept(path, values, at)
-        return values
+        """Return a tuple of structs."""
+        return _read_list(self, node, path, at, validation)
 
 
 class TextMapping(msgspec.Struct, frozen=True):
@@ -143,18 +150,7 @@ class TextList(msgspec.Struct, frozen=True):
 
     def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """Return a tuple of values."""
-        if not isinstance(node, ListNode):
-            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
-            return INVALID
-        items = validation.for_items()
-        values = tuple(
-            self.item.read(item, f"{path}[{index}]", item.at, items) for index, item in enumerate(node.items)
-        )
-        validation.problems.extend(items.problems)
-        if INVALID in values:
-            return INVALID
-        validation.accept(path, values, at)
-        return values
+        return _read_list(self, node, path, at, validation)
 
 
 class SettingField(msgspec.Struct, frozen=True):

@@ -6,14 +6,7 @@ from typing import Final
 
 from sentinel.core.json import Json
 from sentinel.drift.operator.openbao.cluster import OPENBAO_CLUSTER, QUANTITY, OpenBaoClusterSpec
-from sentinel.runtime.kube.custom_resource import (
-    TIME,
-    CustomResource,
-    Describe,
-    Schema,
-    conditions,
-    reason_column,
-)
+from sentinel.runtime.kube.custom_resource import TIME, CustomResource, Schema, reason_columns, status_schema
 
 _COUNT: Final[Schema] = {"type": "integer", "format": "int32", "minimum": 0}
 _DRIFT: Final[Schema] = {
@@ -34,15 +27,9 @@ _DRIFT: Final[Schema] = {
         "consecutiveFastPaths": {**_COUNT, "description": "The fast paths since the last full pass."},
     },
 }
-_STATUS: Final[Schema] = {
-    "type": "object",
-    "description": "What the operator observed and did. Only the operator writes it.",
-    "properties": {
-        "observedGeneration": {
-            "type": "integer",
-            "format": "int64",
-            "description": "The generation of the spec that the conditions are about.",
-        },
+_STATUS: Final = status_schema(
+    "What the operator observed and did. Only the operator writes it.",
+    {
         "version": {"type": "string", "description": "The version that the last upgrade step applied."},
         "backup": {
             "type": "object",
@@ -61,21 +48,16 @@ _STATUS: Final[Schema] = {
                 "properties": {"lastRun": {**TIME, "description": "When the step last succeeded."}},
             },
         },
-        "conditions": conditions(
-            "`Ready` (reasons `Reconciled`, `StepFailed`, `Paused`), `Degraded` (`AdmissionPoliciesNotReady`,"
-            " `AdmissionPoliciesReady`, `SentinelDisabled`), `Healthy` (`Active`, `Standby`, `Sealed`,"
-            " `NotInitialized`, `Unreachable` and other states of OpenBao)."
-        ),
     },
-}
+    conditions="`Ready` (reasons `Reconciled`, `StepFailed`, `Paused`), `Degraded` (`AdmissionPoliciesNotReady`,"
+    " `AdmissionPoliciesReady`, `SentinelDisabled`), `Healthy` (`Active`, `Standby`, `Sealed`,"
+    " `NotInitialized`, `Unreachable` and other states of OpenBao).",
+)
 _COLUMNS: Final[list[Json]] = [
     {"name": "Version", "type": "string", "jsonPath": ".spec.version"},
-    reason_column("Ready"),
-    reason_column("Degraded"),
-    reason_column("Healthy"),
+    *reason_columns("Ready", "Degraded", "Healthy"),
     {"name": "Drifts", "type": "integer", "jsonPath": ".status.drift.driftCorrectionCount"},
     {"name": "Last Drift", "type": "date", "jsonPath": ".status.drift.lastDriftDetected"},
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
 _NAME_RULE: Final[Schema] = {
     # 52: the pods of a StatefulSet have its name and a hash in a label, and labels are limited to 63 characters.
@@ -101,8 +83,5 @@ _DEFINITION: Final = CustomResource(
     root_rules={"x-kubernetes-validations": [_NAME_RULE]},
     is_spec_required=False,
 )
-
-
-def document(describe: Describe) -> Schema:
-    """Return the CustomResourceDefinition."""
-    return _DEFINITION.document(describe)
+document: Final = _DEFINITION.document
+"""Returns the CustomResourceDefinition."""
