@@ -13,7 +13,7 @@ from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.hub_store import HubEvent
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
-from sentinel.testing.proxy_facts import MemoryProxyFacts
+from sentinel.testing.proxy_facts import FakeProxyFacts
 from sentinel.web.app import Component, build_app
 from sentinel.web.audit import Auditor
 from sentinel.web.identity import Guard
@@ -44,7 +44,7 @@ class RestHub(RestCaller):
         self.clock = ManualClock()
         self.backend = backends.memory()
         self.store = self.backend.hub
-        self.facts = MemoryProxyFacts()
+        self.facts = FakeProxyFacts()
         configs = Configs(
             store=self.store,
             checker=ConfigChecker(facts=self.facts, resolve=Resolve.ERROR, clock=self.clock),

@@ -77,10 +77,10 @@ async def test_an_invalid_text_is_refused_with_all_its_errors(hub: RestHub) -> N
 
     assert response.status == 422
     assert response.headers["content-type"] == "application/problem+json"
-    errors = [(error["level"], error["line"], error["column"]) for error in response.json["errors"]]
-    assert errors == [(2, 1, 1), (1, 3, 13), (2, 6, 1)]
-    assert set(response.json["errors"][1]) == {"level", "code", "line", "column", "message", "suggestion"}
-    assert "#true" in response.json["errors"][1]["suggestion"]
+    errors = {(error["level"], error["line"]): error for error in response.json["errors"]}
+    assert set(errors) >= {(2, 1), (1, 3), (2, 6)}
+    assert set(errors[1, 3]) == {"level", "code", "line", "column", "message", "suggestion"}
+    assert (errors[1, 3]["column"], "#true" in errors[1, 3]["suggestion"]) == (13, True)
     assert (await hub.call("GET", "configs/edge")).status == 404
     assert await hub.events() == []
 
@@ -211,6 +211,7 @@ async def test_an_assigned_configuration_is_not_deleted(hub: RestHub) -> None:
     version = VersionName("edge", 1)
 
     def assign(transaction: HubTransaction) -> None:
+        assert transaction.instance("edge-1") is None
         transaction.save_instance(store_records.instance("edge-1", assigned=version))
 
     await hub.store.transact(assign)

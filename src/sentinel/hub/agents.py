@@ -114,7 +114,9 @@ class Agents:
 
         def work(transaction: HubTransaction) -> tuple[InstanceRecord, Sequence[StateChanged]]:
             before = transaction.instance(registration.instance_id)
-            life, commands = advance(Instance() if before is None else before.life, Registered(), now, self._timeouts)
+            life, commands = advance(
+                Instance() if before is None else before.life, Registered(), now, self._timeouts
+            )
             instance = self._registered(registration, registrant, before, life)
             if instance_changes.refusal(commands) is not None:
                 raise precondition("the instance is draining; it can register again once it is removed")

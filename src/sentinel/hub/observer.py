@@ -12,7 +12,9 @@ from sentinel.hub.refusals import Reason
 class HubObserver(Protocol):
     """An observer of the hub. Use cases and loops call it, so methods must not block."""
 
-    def registered(self, instance_id: str, *, owner: str, incarnation: int, session: int, agent_version: str) -> None:
+    def registered(
+        self, instance_id: str, *, owner: str, incarnation: int, session: int, agent_version: str
+    ) -> None:
         """An agent has begun a session."""
 
     def state_changed(self, instance_id: str, change: StateChanged) -> None: ...

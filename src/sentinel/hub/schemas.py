@@ -11,11 +11,13 @@ from msgspec import UNSET, Meta, UnsetType
 
 from sentinel.core.hub.metrics_samples import Sample
 from sentinel.core.hub.states import State
+from sentinel.core.hub.versions import MAX_NUMBER
 from sentinel.core.proxy.problem import Problem
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.ports.hub_store import Config, ConfigVersion
 from sentinel.web.lists import PageSize
 
+VersionNumber = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 Cursor = Annotated[str, Meta(description="The cursor from `next` of the previous page.")]
 Summary = Annotated[str, Meta(max_length=1_000, description="What changed and why, for people.")]
 
@@ -95,7 +97,7 @@ class NewAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The version that an instance should run."""
 
     config_id: str
-    version: Annotated[int, Meta(ge=1)]
+    version: VersionNumber
 
 
 class NewConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,7 +113,7 @@ class NewConfigVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     content: Annotated[str | UnsetType, Meta(description="The text, in KDL.")] = UNSET
     copy_of: Annotated[
-        int | UnsetType, Meta(ge=1, description="The number of a version of the same configuration to copy.")
+        VersionNumber | UnsetType, Meta(description="The number of a version of the same configuration to copy.")
     ] = UNSET
     change_summary: Summary = ""
 
@@ -194,9 +196,9 @@ class VersionList(msgspec.Struct, frozen=True):
 class DiffParameters(msgspec.Struct, frozen=True, kw_only=True, rename={"base": "from"}):
     """The query of a difference."""
 
-    base: Annotated[int | None, Meta(ge=1, description="The version to compare with. Unset: the one before.")] = (
-        None
-    )
+    base: Annotated[
+        VersionNumber | None, Meta(description="The version to compare with. Unset: the one before.")
+    ] = None
 
 
 class DifferenceDocument(msgspec.Struct, frozen=True):

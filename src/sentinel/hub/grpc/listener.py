@@ -128,7 +128,9 @@ class GrpcListener:
 
     async def _report_health(self) -> None:
         is_serving = self._unavailable_reason() is None
-        status = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
         for service in ("", SERVICE):
             await self._health.set(service, status)
 
