@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from sentinel.core.hub.versions import VersionName
-from sentinel.ports.hub_store import HubEventType, HubTransaction
+from sentinel.ports.hub_store import HubEventType
 from tests.hub.rest_hub import VALID, WITH_OTHER_LISTENER, WITH_OTHER_ROUTE, RestHub
 from tests.support.hub import store_records
 
 INVALID = 'listeners {\n  listener "web" {\n    address true\n  }\n}\nlistner\n'
 """Without `system`; a bare boolean; an unknown block."""
-
-
-@pytest.fixture
-async def hub() -> AsyncIterator[RestHub]:
-    async with RestHub() as hub:
-        yield hub
 
 
 async def test_a_configuration_begins_with_version_1(hub: RestHub) -> None:
@@ -208,13 +201,7 @@ async def test_the_references_to_secrets_are_listed_in_order(hub: RestHub) -> No
 
 async def test_an_assigned_configuration_is_not_deleted(hub: RestHub) -> None:
     await hub.push("edge", VALID)
-    version = VersionName("edge", 1)
-
-    def assign(transaction: HubTransaction) -> None:
-        assert transaction.instance("edge-1") is None
-        transaction.save_instance(store_records.instance("edge-1", assigned=version))
-
-    await hub.store.transact(assign)
+    await hub.add(store_records.instance("edge-1", assigned=VersionName("edge", 1)))
 
     assert (await hub.call("DELETE", "configs/edge")).status == 409
     assert (await hub.call("GET", "configs/edge")).json["assigned"] == 1

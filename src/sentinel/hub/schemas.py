@@ -76,8 +76,8 @@ class MetricsParameters(msgspec.Struct, frozen=True, kw_only=True):
     """The query of the metrics of an instance."""
 
     since: Annotated[
-        datetime | None,
-        Meta(tz=True, description="Only samples after this time, RFC 3339. Unset: all that are kept."),
+        Annotated[datetime, Meta(tz=True)] | None,
+        Meta(description="Only samples after this time, RFC 3339. Unset: all that are kept."),
     ] = None
 
 
