@@ -114,7 +114,9 @@ class Agents:
 
         def work(transaction: HubTransaction) -> tuple[InstanceRecord, Sequence[StateChanged]]:
             before = transaction.instance(registration.instance_id)
-            life, commands = advance(Instance() if before is None else before.life, Registered(), now, self._timeouts)
+            life, commands = advance(
+                Instance() if before is None else before.life, Registered(), now, self._timeouts
+            )
             instance = self._registered(registration, registrant, before, life)
             if instance_changes.refusal(commands) is not None:
                 raise precondition("the instance is draining; it can register again once it is removed")
@@ -208,8 +210,8 @@ class Agents:
         return samples
 
     def _check_outage(self, now: datetime) -> None:
-        read_at = self._feed.read_at
-        if read_at is not None and now - read_at > MAX_OUTAGE:
+        since = self._feed.failing_since
+        if since is not None and now - since > MAX_OUTAGE:
             raise unavailable("the database is unavailable")
 
     async def _change(

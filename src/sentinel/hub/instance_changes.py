@@ -24,9 +24,7 @@ def save(
     for change in changes:
         life = msgspec.structs.replace(instance.life, state=change.after)
         shown = instance_documents.document(msgspec.structs.replace(instance, life=life))
-        transaction.append_event(
-            HubEventType.INSTANCE_STATE, instance.id, instance_documents.encode(shown), now
-        )
+        transaction.append_event(HubEventType.INSTANCE_STATE, instance.id, instance_documents.encode(shown), now)
     if not changes:
         transaction.append_event(HubEventType.INSTANCE_CHANGED, instance.id, b"", now)
     return changes

@@ -19,7 +19,6 @@ import msgspec
 
 from sentinel.core.hub.instance import Instance
 from sentinel.core.hub.metrics_samples import Sample
-from sentinel.core.hub.states import State
 from sentinel.core.hub.sync import Assignment
 from sentinel.ports.hub_store import Heartbeats, HubEvent, HubEventType, HubStore, InstanceRecord
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sentinel.core.hub.instance import StateChanged, TimePassed, Timeouts, advance, next_deadline
+from sentinel.core.hub.instance import StateChanged, Timeouts, TimePassed, advance, next_deadline
 from sentinel.core.hub.states import CONNECTED
 from sentinel.hub import flusher, instance_changes
 from sentinel.hub.observer import HubObserver
