@@ -12,6 +12,7 @@ from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.change_log import SqlChangeLog
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
+from sentinel.drivers.sql.hub.store import SqlHubStore
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.drivers.sql.identity.store import SqlIdentityStore
 from sentinel.drivers.sql.transaction import SqlTransaction
@@ -78,6 +79,7 @@ class SqlBackend(Backend):
         self.audit = SqlAuditLog(database)
         self.idempotency = SqlIdempotencyStore(database)
         self.identities = SqlIdentityStore(database)
+        self.hub = SqlHubStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await sql_transact(self._database, SqlTransaction, work)

@@ -1,0 +1,1 @@
+"""The hub in SQL: instances, configurations, metrics and events."""
