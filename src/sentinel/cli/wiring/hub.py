@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -12,6 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.server import BuiltComponent
 from sentinel.core.ids import RANDOM_BYTES, uuid7
+from sentinel.drivers.encryption import Encryption
+from sentinel.drivers.hub_tls import HubTls, TlsPaths
+from sentinel.drivers.identity.session_tokens import JwtSessionTokens
+from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
+from sentinel.drivers.sql.hub.store import SqlHubStore
 from sentinel.hub import access
 from sentinel.hub.agents import Agents
 from sentinel.hub.deployments import NoDeployments
@@ -36,6 +43,7 @@ from sentinel.ports.hub_store import HubStore
 from sentinel.ports.identity import Identities
 from sentinel.ports.peer_certificates import PeerCertificates
 from sentinel.ports.session_tokens import SessionTokens
+from sentinel.runtime.identities import CombinedIdentities
 from sentinel.runtime.lifecycle.part import Hook, Part
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import Log, get_logger
@@ -46,7 +54,7 @@ from sentinel.web.app import Component
 from sentinel.web.audit import Auditor
 from sentinel.web.openapi import Info
 
-__all__ = ["METRICS_PREFIX", "BuiltHub", "build_hub", "info"]
+__all__ = ["METRICS_PREFIX", "BuiltHub", "build_hub", "build_sql_hub", "info"]
 
 THIN_AFTER: Final = timedelta(hours=1)
 THIN_WIDTH: Final = timedelta(minutes=5)
@@ -198,6 +206,59 @@ def build_hub(
         sweeper=sweeper,
         subscriptions=subscriptions,
         telemetry=telemetry,
+    )
+
+
+def build_sql_hub(
+    settings: HubSettings,
+    *,
+    database: SqlDatabase,
+    identities: Sequence[Identities],
+    ignores_unknown_tokens: bool,
+    address: Address,
+    auditor: Auditor,
+    clock: Clock,
+) -> BuiltHub:
+    """Build the hub on a database, which the caller opens, with the TLS of its settings.
+
+    `identities` are those of registration tokens. Raises `Misconfigured` if a file cannot be used.
+    """
+    log = get_logger("hub")
+    encryption = None if settings.secrets_key_file is None else Encryption.read(settings.secrets_key_file)
+    tokens = JwtSessionTokens(SqlSigningKeys(database, encryption=encryption), clock=clock)
+    tls = _tls(settings, log)
+    security = AgentSecurity(
+        identities=CombinedIdentities(identities),
+        tokens=tokens,
+        certificates=tls if settings.client_ca is not None else None,
+        credentials=None if tls is None else tls.server_credentials(),
+        is_insecure=settings.insecure,
+        ignores_unknown_tokens=ignores_unknown_tokens,
+        load_keys=tokens.load,
+    )
+    return build_hub(
+        settings,
+        store=SqlHubStore(database),
+        security=security,
+        address=address,
+        unavailable_reason=database.unavailable_reason,
+        auditor=auditor,
+        clock=clock,
+        log=log,
+    )
+
+
+def _tls(settings: HubSettings, log: Log) -> HubTls | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return HubTls(
+        TlsPaths(
+            certificate=settings.tls_cert,
+            key=settings.tls_key,
+            client_ca=settings.client_ca,
+            revoked=settings.revoked_file,
+        ),
+        log=log,
     )
 
 
