@@ -12,6 +12,7 @@ from tests.contract.fleet_store import FleetStoreContract
 from tests.contract.hub_store import HubStoreContract
 from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
+from tests.contract.signing_keys import SigningKeysContract
 from tests.drivers.sql.contract_databases import PostgresqlStores, SqliteStores
 
 
@@ -61,3 +62,9 @@ class TestHubStoreOnSqlite(OnSqlite, HubStoreContract): ...
 
 
 class TestHubStoreOnPostgresql(OnPostgresql, HubStoreContract): ...
+
+
+class TestSigningKeysOnSqlite(OnSqlite, SigningKeysContract): ...
+
+
+class TestSigningKeysOnPostgresql(OnPostgresql, SigningKeysContract): ...

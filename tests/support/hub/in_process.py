@@ -1,9 +1,9 @@
-"""A hub in the process of a test: a store in memory, agents over gRPC on loopback, and time that the test drives."""
+"""A hub in the process of a test: a store in memory, gRPC on loopback, and time that the test drives."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -167,13 +167,6 @@ def named(version: str) -> VersionName:
     name = versions.parse(version)
     assert name is not None
     return name
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds in this process. For effects that no call announces."""
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -58,9 +58,9 @@ def hub_serve(
 ) -> int:
     """Serve agents of proxies over gRPC, and users over REST.
 
-    Agents register with a certificate of --client-ca, or with a token of the role agent, in --tokens-file or in the
-    database. The TLS options concern gRPC; certificates, revoked serials and tokens are read again when they
-    change. Without TLS, tokens and configurations travel unencrypted. All data is in the database, which is
+    Agents register with a certificate of --client-ca, or with a token of the role agent, which is in --tokens-file
+    or in the database. The TLS options concern gRPC; certificates, revoked serials and tokens are read again when
+    they change. Without TLS, tokens and configurations travel unencrypted. All data is in the database, which is
     migrated at startup. SIGTERM or Ctrl-C stops the hub after the calls in progress.
     """
     overrides = options.overrides(
