@@ -1,4 +1,4 @@
-"""A hub that tests call over REST."""
+"""Fixtures of the hub's tests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.hub.rest_hub import RestHub
+from tests.support.hub.in_process import InProcessHub
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[RestHub]:
-    async with RestHub() as hub:
-        yield hub
+async def hub() -> AsyncIterator[InProcessHub]:
+    """A hub with one configuration, `api`, of three versions."""
+    async with InProcessHub() as running:
+        await running.save_versions("api", 'a "1"', 'a "2"', 'a "3"')
+        yield running

@@ -25,7 +25,7 @@ from sentinel.drivers.identity.file_watch import WatchedFile, WatchedFiles
 from sentinel.drivers.proxy_facts.pem import MAX_BYTES, read_certificates, read_key
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.peer_certificates import AuthContext, PeerCertificate
-from sentinel.runtime import revoked_serials
+from sentinel.runtime import bounded_file, revoked_serials
 from sentinel.runtime.log import Log, get_logger
 
 if TYPE_CHECKING:  # heavy, and only a hub needs it
@@ -172,8 +172,4 @@ def _load(paths: TlsPaths) -> _ServerFiles:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise Misconfigured(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
+    return bounded_file.read(path, max_bytes=MAX_BYTES)

@@ -210,8 +210,8 @@ class Agents:
         return samples
 
     def _check_outage(self, now: datetime) -> None:
-        read_at = self._feed.read_at
-        if read_at is not None and now - read_at > MAX_OUTAGE:
+        since = self._feed.failing_since
+        if since is not None and now - since > MAX_OUTAGE:
             raise unavailable("the database is unavailable")
 
     async def _change(

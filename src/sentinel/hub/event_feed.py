@@ -16,6 +16,7 @@ from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.hub_store import HubEvent, HubStore
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.event_wait import wait_for_event
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 
@@ -45,8 +46,9 @@ class EventFeed:
         self._log = log
         self._position = 0
         self._may_have_missed = True
-        self.read_at: datetime | None = None
-        """When the log was last read to its end; None before the first time."""
+        self._has_place = False
+        self.failing_since: datetime | None = None
+        """Since when the log cannot be read; None if it can."""
 
     async def run(self, stopping: Stopping) -> None:
         """Follow the log until stopped. Failures are logged and retried."""
@@ -58,13 +60,14 @@ class EventFeed:
                         appended.clear()
                         await self.read()
                         failures = 0
-                        await stopping.interrupts(_wait(appended, _POLL_INTERVAL))
+                        await stopping.interrupts(wait_for_event(appended, _POLL_INTERVAL))
                 return
             except Unavailable as error:
                 self._log.warning("events.failed", error=error)
             except Exception as error:
                 self._log.exception("events.failed", error=error)
             self._may_have_missed = True
+            self.failing_since = self.failing_since or self._clock.now()
             await stopping.interrupts(asyncio.sleep(_RETRY.delay(failures, 0.0).total_seconds()))
             failures += 1
 
@@ -72,7 +75,7 @@ class EventFeed:
         """Read up to the end of the log. Raises `Unavailable`."""
         while not await self._read_page():
             pass
-        self.read_at = self._clock.now()
+        self.failing_since = None
 
     async def _read_page(self) -> bool:
         """Return whether this was the end of the log."""
@@ -87,17 +90,9 @@ class EventFeed:
 
     async def _check_position(self) -> None:
         """Start at the end of the log if there is no place to go on from."""
-        if self.read_at is None or self._position + 1 < await self._store.oldest_event():
+        if not self._has_place or self._position + 1 < await self._store.oldest_event():
             newest = await self._store.newest_event()
             for reader in self._readers:
                 await reader.resync()
-            self._position = newest
+            self._position, self._has_place = newest, True
         self._may_have_missed = False
-
-
-async def _wait(event: asyncio.Event, timeout: timedelta) -> None:
-    try:
-        async with asyncio.timeout(timeout.total_seconds()):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -25,6 +25,9 @@ class HubObserver(Protocol):
     def call_ended(self, method: str, refusal: Reason | None, duration: timedelta) -> None:
         """A call has ended, or a stream was opened; `refusal` is None if it succeeded."""
 
+    def call_refused(self, method: str, instance_id: str, refusal: Reason, text: str, address: str) -> None:
+        """A call was refused, or a stream has ended; `instance_id` is what it named."""
+
     def call_failed(self, method: str, error: Exception) -> None:
         """A call has failed because of a bug."""
 
@@ -32,7 +35,7 @@ class HubObserver(Protocol):
 
     def stream_closed(self) -> None: ...
 
-    def event_sent(self, type: str) -> None:
+    def event_sent(self, event_type: str) -> None:
         """An event was sent to an agent."""
 
     def flushed(self, instances: int, duration: timedelta) -> None:

@@ -70,7 +70,7 @@ class Subscription:
         self._woken = asyncio.Event()
 
     def tell(self, desired: Notice | None) -> bool:
-        """Send this as soon as the reader takes it, in place of what was not sent yet. Returns whether it is new."""
+        """Send this when the reader takes it, in place of what was not sent yet. Returns whether it is new."""
         is_new = desired is not None and desired != self._sent
         self._desired = desired if is_new else None
         if is_new:

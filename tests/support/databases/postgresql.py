@@ -15,6 +15,8 @@ from sqlalchemy import MetaData
 
 from sentinel.drivers.sql import audit, idempotency
 from sentinel.drivers.sql.fleet import tables as fleet
+from sentinel.drivers.sql.hub import signing_keys
+from sentinel.drivers.sql.hub import tables as hub
 from sentinel.drivers.sql.identity import tables as identity
 
 T = TypeVar("T")
@@ -23,7 +25,14 @@ Connection: TypeAlias = Any
 
 TABLES = MetaData()
 """The tables of all components, as their modules define them."""
-for _metadata in (audit.metadata, fleet.metadata, idempotency.metadata, identity.metadata):
+for _metadata in (
+    audit.metadata,
+    fleet.metadata,
+    hub.metadata,
+    idempotency.metadata,
+    identity.metadata,
+    signing_keys.metadata,
+):
     for _table in _metadata.sorted_tables:
         _table.to_metadata(TABLES)
 
@@ -77,9 +86,10 @@ async def wait_for_blocked(url: str, expression: str = "pid") -> None:
 
 async def empty(url: str) -> None:
     """Delete all rows of all tables, except those that migrations insert."""
-    emptied = TABLES.tables.keys() - {identity.revisions.name, "fleet_change_log"}
+    emptied = TABLES.tables.keys() - {identity.revisions.name, "fleet_change_log", hub.log.name}
     await execute(url, f"TRUNCATE {', '.join(emptied)} RESTART IDENTITY")
     await execute(url, "UPDATE fleet_change_log SET expired = 0")
+    await execute(url, "UPDATE hub_log SET number = 0")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

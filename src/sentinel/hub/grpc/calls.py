@@ -17,6 +17,8 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from sentinel.core.hub import versions
+from sentinel.core.ids import MAX_ID_LENGTH
+from sentinel.hub.agent_reports import clean
 from sentinel.hub.agents import Agents
 from sentinel.hub.fetching import Fetching
 from sentinel.hub.grpc import messages
@@ -67,9 +69,12 @@ class FleetCalls:
         self._max_calls = max_calls
         self._calls = 0
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """Return the table of methods. Written by hand, because events are sent as bytes, which many streams share,
-        and because a message that cannot be parsed is not our error."""
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return the table of methods.
+
+        Written by hand, because events are sent as bytes, which many streams share, and because a message that
+        cannot be parsed is not our error.
+        """
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -151,13 +156,14 @@ class FleetCalls:
                     notice = await subscription.next()
                     await context.write(await self._events.encode(notice))
                     self._subscriptions.sent(subscription, notice)
+                    self._observer.event_sent(messages.event_type(notice))
         except grpc.aio.BaseError:
             return  # the agent is gone
         except Exception as error:
             refused = self._refused("Subscribe", error)
         if not is_open:
             self._ended("Subscribe", refused, started)
-        await _abort(context, refused)
+        await self._abort("Subscribe", refused, request, context)
 
     def _unary(
         self, method: str, request_type: type[Q], handle: Callable[[Q, Context], Awaitable[A]]
@@ -174,7 +180,7 @@ class FleetCalls:
                 self._ended(method, None, started)
                 return response
             self._ended(method, refused, started)
-            await _abort(context, refused)
+            await self._abort(method, refused, request, context)
             return None
 
         return grpc.unary_unary_rpc_method_handler(
@@ -213,6 +219,12 @@ class FleetCalls:
                 self._observer.call_failed(method, error)
                 return CallRefused(Reason.INTERNAL, "the hub has failed")
 
+    async def _abort(self, method: str, refused: CallRefused, request: Message | None, context: Context) -> None:
+        instance_id = clean(getattr(request, "instance_id", ""), MAX_ID_LENGTH)
+        address = _address(context.peer())
+        self._observer.call_refused(method, instance_id, refused.reason, str(refused), address)
+        await context.abort(grpc.StatusCode[refused.reason.name], str(refused))
+
     def _ended(self, method: str, refused: CallRefused | None, started: float) -> None:
         reason = None if refused is None else refused.reason
         self._observer.call_ended(method, reason, timedelta(seconds=time.monotonic() - started))
@@ -232,10 +244,6 @@ def _parser(request_type: type[Q]) -> Callable[[bytes], Q | None]:
 
 def _serialize(response: Message) -> bytes:
     return response.SerializeToString()
-
-
-async def _abort(context: Context, refused: CallRefused) -> None:
-    await context.abort(grpc.StatusCode[refused.reason.name], str(refused))
 
 
 def _bearer(context: Context) -> str:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import (  # type: ignore[import-untyped]  # it ships no types
+    health,
+    health_pb2,
+    health_pb2_grpc,
+)
 
 from sentinel.hub.grpc.calls import SERVICE, FleetCalls
 from sentinel.hub.subscriptions import Subscriptions
@@ -31,6 +35,8 @@ CONNECTION_AGE: Final = timedelta(minutes=30)
 """After it, an agent connects again, perhaps to another hub. gRPC varies it by a tenth, so that not all come at
 once."""
 CONNECTION_GRACE: Final = timedelta(seconds=30)
+ServerCredentials: TypeAlias = grpc.ServerCredentials
+"""For who wires a listener and does not speak gRPC."""
 _STOP_TIMEOUT: Final = timedelta(seconds=5)
 _HEALTH_INTERVAL: Final = timedelta(seconds=1)
 
@@ -67,7 +73,7 @@ class GrpcListener:
         calls: FleetCalls,
         *,
         address: Address,
-        credentials: grpc.ServerCredentials | None,
+        credentials: ServerCredentials | None,
         subscriptions: Subscriptions,
         unavailable_reason: HealthCheck,
         clock: Clock,

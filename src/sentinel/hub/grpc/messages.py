@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, assert_never
 
 from sentinel.core.hub.instance import Health
 from sentinel.core.hub.metrics_samples import Metrics, Sample
@@ -15,7 +15,7 @@ from sentinel.core.hub.sync import Action, ActionType, Assignment
 from sentinel.hub.agent_reports import HeartbeatReport, Registration, ReportedHealth
 from sentinel.hub.agents import Begun, HeartbeatAnswer
 from sentinel.hub.deployments import Acknowledgement, Progress
-from sentinel.hub.subscriptions import ConfigUpdate, DrainNotice, Ping
+from sentinel.hub.subscriptions import ConfigUpdate, DrainNotice, Notice, Ping
 from sentinel.ports.hub_store import ConfigVersion
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 
@@ -147,6 +147,19 @@ def ping(notice: Ping) -> pb.Event:
         timestamp=seconds,
         ping=pb.PingEvent(server_time=seconds),
     )
+
+
+def event_type(notice: Notice) -> str:
+    """Return the name of the event that tells about this, as in the protocol."""
+    match notice:
+        case ConfigUpdate():
+            return "CONFIG_UPDATE"
+        case DrainNotice():
+            return "DRAIN"
+        case Ping():
+            return "PING"
+        case _:
+            assert_never(notice)
 
 
 def _status(status: pb.InstanceStatus) -> ReportedHealth:

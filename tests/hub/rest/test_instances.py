@@ -10,7 +10,7 @@ import pytest
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName, content_hash
 from sentinel.ports.hub_store import HubEventType, ReportedStatus
-from tests.hub.rest_hub import VALID, RestHub
+from tests.hub.rest.rest_hub import VALID, RestHub
 from tests.support.fleet.store_records import MOMENT, SECOND
 from tests.support.hub.store_records import full_instance, heartbeats, instance, sample
 

@@ -14,7 +14,7 @@ from sentinel.hub import event_streams
 from sentinel.ports.hub_store import HubEventType, HubTransaction
 from sentinel.web.credential import NO_TOKEN, Credential
 from sentinel.web.problem import Problem
-from tests.hub.rest_hub import VALID, WITH_OTHER_ROUTE, RestHub
+from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE, RestHub
 from tests.support.fleet.event_stream import EventParser, ServerEvent
 from tests.support.fleet.store_records import MOMENT
 from tests.support.hub.store_records import appending, instance

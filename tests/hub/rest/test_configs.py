@@ -10,7 +10,7 @@ import pytest
 
 from sentinel.core.hub.versions import VersionName
 from sentinel.ports.hub_store import HubEventType
-from tests.hub.rest_hub import VALID, WITH_OTHER_LISTENER, WITH_OTHER_ROUTE, RestHub
+from tests.hub.rest.rest_hub import VALID, WITH_OTHER_LISTENER, WITH_OTHER_ROUTE, RestHub
 from tests.support.hub import store_records
 
 INVALID = 'listeners {\n  listener "web" {\n    address true\n  }\n}\nlistner\n'
