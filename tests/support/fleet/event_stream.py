@@ -31,6 +31,10 @@ class ServerEvent(msgspec.Struct, frozen=True):
         return str(self.data["id"])
 
 
+class StreamEnded(AssertionError):
+    """The server has ended the stream. A client connects again."""
+
+
 class EventParser:
     """Parses `text/event-stream` as the HTML standard says."""
 
@@ -144,11 +148,12 @@ class EventStream:
         self._may_read.set()
 
     async def next(self) -> ServerEvent:
-        """Return the next event."""
+        """Return the next event. Raises `StreamEnded`."""
         async with asyncio.timeout(TIMEOUT):
             while not self._events:
                 chunk = await self._chunks.get()
-                assert chunk is not None, "the stream has ended"
+                if chunk is None:
+                    raise StreamEnded("the stream has ended")
                 self._events += self._parser.feed(chunk)
         return self._events.pop(0)
 
