@@ -9,6 +9,7 @@ from tests.contract.change_log import ChangeLogContract
 from tests.contract.fleet_store import FleetStoreContract
 from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
+from tests.contract.signing_keys import SigningKeysContract
 from tests.support.fleet.store_records import MemoryStores
 
 
@@ -31,3 +32,6 @@ class TestMemoryIdentityStore(InMemory, IdentityStoreContract): ...
 
 
 class TestMemoryChangeLog(InMemory, ChangeLogContract): ...
+
+
+class TestMemorySigningKeys(InMemory, SigningKeysContract): ...

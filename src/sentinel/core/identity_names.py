@@ -9,6 +9,8 @@ from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 
 NAME_EXPECTED: Final = "letters, digits and ._@+:/- only, at most 128, and not anonymous"
 """What `is_identity_name` accepts, for messages."""
+AGENT_UNIT: Final = "sentinel-agent"
+"""The organizational unit in the certificate of an agent, whose common name is the id of its instance."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,127}", re.ASCII)
 _USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}", re.ASCII)

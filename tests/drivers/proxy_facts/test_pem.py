@@ -92,7 +92,7 @@ def test_keys_of_every_usual_kind_are_read(kind: str, layout: serialization.Priv
 def test_an_encrypted_key_is_of_no_use(layout: serialization.PrivateFormat) -> None:
     key = encoded(ec.generate_private_key(ec.SECP256R1()), layout=layout, password=b"x" * 12)
 
-    assert reason(read_key(key)) == "is encrypted, and the proxy cannot ask for its passphrase"
+    assert reason(read_key(key)) == "is encrypted, and its passphrase cannot be asked for"
 
 
 def test_mistaken_files_are_described() -> None:

@@ -11,6 +11,7 @@ from tests.contract.change_log import ChangeLogContract
 from tests.contract.fleet_store import FleetStoreContract
 from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
+from tests.contract.signing_keys import SigningKeysContract
 from tests.drivers.sql.contract_databases import PostgresqlStores, SqliteStores
 
 
@@ -54,3 +55,9 @@ class TestChangeLogOnSqlite(OnSqlite, ChangeLogContract): ...
 
 
 class TestChangeLogOnPostgresql(OnPostgresql, ChangeLogContract): ...
+
+
+class TestSigningKeysOnSqlite(OnSqlite, SigningKeysContract): ...
+
+
+class TestSigningKeysOnPostgresql(OnPostgresql, SigningKeysContract): ...

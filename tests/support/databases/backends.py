@@ -12,6 +12,7 @@ from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.change_log import SqlChangeLog
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
+from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.drivers.sql.identity.store import SqlIdentityStore
 from sentinel.drivers.sql.transaction import SqlTransaction
@@ -22,12 +23,14 @@ from sentinel.ports.database import Database
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.ports.idempotency import IdempotencyStore, StoredResponses
 from sentinel.ports.identity_store import IdentityStore
+from sentinel.ports.signing_keys import SigningKeys
 from sentinel.testing.audit import MemoryAuditLog
 from sentinel.testing.change_log import MemoryChangeLog
 from sentinel.testing.database import Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.idempotency import MemoryIdempotencyStore
 from sentinel.testing.identity_store import MemoryIdentityStore
+from sentinel.testing.signing_keys import MemorySigningKeys
 from sentinel.testing.transaction import MemoryTransaction
 from sentinel.testing.transaction import transact as memory_transact
 
@@ -47,6 +50,7 @@ class Backend(ABC):
     audit: AuditLog
     idempotency: IdempotencyStore
     identities: IdentityStore
+    signing_keys: SigningKeys
 
     @abstractmethod
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
@@ -61,6 +65,7 @@ class MemoryBackend(Backend):
         self.audit = MemoryAuditLog(database)
         self.idempotency = MemoryIdempotencyStore(database)
         self.identities = MemoryIdentityStore(database)
+        self.signing_keys = MemorySigningKeys(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await memory_transact(self.memory, lambda: MemoryTransaction(self.memory), work)
@@ -74,6 +79,7 @@ class SqlBackend(Backend):
         self.audit = SqlAuditLog(database)
         self.idempotency = SqlIdempotencyStore(database)
         self.identities = SqlIdentityStore(database)
+        self.signing_keys = SqlSigningKeys(database, encryption=None)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await sql_transact(self._database, SqlTransaction, work)

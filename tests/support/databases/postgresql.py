@@ -15,6 +15,7 @@ from sqlalchemy import MetaData
 
 from sentinel.drivers.sql import audit, idempotency
 from sentinel.drivers.sql.fleet import tables as fleet
+from sentinel.drivers.sql.hub import signing_keys
 from sentinel.drivers.sql.identity import tables as identity
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ Connection: TypeAlias = Any
 
 TABLES = MetaData()
 """The tables of all components, as their modules define them."""
-for _metadata in (audit.metadata, fleet.metadata, idempotency.metadata, identity.metadata):
+for _metadata in (audit.metadata, fleet.metadata, idempotency.metadata, identity.metadata, signing_keys.metadata):
     for _table in _metadata.sorted_tables:
         _table.to_metadata(TABLES)
 

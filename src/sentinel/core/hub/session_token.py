@@ -60,15 +60,18 @@ def judge(claims: SessionClaims, instance: Instance, *, called_id: str, now: dat
 
     `instance` is the one that the token names; `Instance()` if there is none.
     """
-    if now >= claims.expires:
-        return Verdict.EXPIRED
-    if claims.issued > now + CLOCK_SKEW:
-        return Verdict.NOT_YET_VALID
+    if not is_current(claims, now):
+        return Verdict.EXPIRED if now >= claims.expires else Verdict.NOT_YET_VALID
     if (claims.incarnation, claims.session) != (instance.incarnation, instance.session):
         return Verdict.ENDED
     if called_id != claims.instance_id:
         return Verdict.OTHER_INSTANCE
     return Verdict.REMOVED if instance.state is State.REMOVED else Verdict.VALID
+
+
+def is_current(claims: SessionClaims, now: datetime) -> bool:
+    """Whether the time of a token has come and is not over. Only its beginning allows for clocks that differ."""
+    return claims.issued <= now + CLOCK_SKEW and now < claims.expires
 
 
 def is_due_for_renewal(claims: SessionClaims, now: datetime) -> bool:

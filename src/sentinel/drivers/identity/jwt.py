@@ -32,6 +32,7 @@ from sentinel.core.identity_names import is_instance_id
 from sentinel.core.json import DECODE_ERRORS
 from sentinel.drivers.identity.file_watch import WatchedFile
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime import bounded_file
 from sentinel.runtime.log import Log, get_logger
 
 CLOCK_SKEW: Final = timedelta(minutes=1)
@@ -187,13 +188,7 @@ def _is_name(subject: str) -> bool:
 
 
 def _load(path: Path) -> Key:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise Misconfigured(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
-    if len(content) > _MAX_FILE_BYTES:
-        raise Misconfigured(f"{path}: expected a key of at most {_MAX_FILE_BYTES >> 10} KiB, got more")
+    content = bounded_file.read(path, max_bytes=_MAX_FILE_BYTES)
     if b"-----BEGIN" in content:
         return _load_public_key(path, content)
     if _is_other_public_key(content):

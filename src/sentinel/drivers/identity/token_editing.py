@@ -7,11 +7,7 @@ standard layout. The file is replaced atomically, so a reader sees the old or th
 
 from __future__ import annotations
 
-import fcntl
-import os
-import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,6 +20,7 @@ from sentinel.drivers.identity.tokens_file import (
     read,
 )
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime import atomic_file
 from sentinel.runtime.bearer_tokens import digest_of, new_token
 from sentinel.runtime.settings.report import Origin, file_origin
 
@@ -41,7 +38,7 @@ def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance:
     token = new_token()
     entry = StoredToken(name, role, digest_of(token).hex(), adapter, instance)
     _validate(entry)
-    with _locked(path):
+    with atomic_file.locked_folder(path.resolve().parent):
         before = read(path) if path.exists() else _NO_FILE
         _write(path, _verified(_append(before, entry), (*before.tokens, entry), path))
     return token
@@ -49,13 +46,17 @@ def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance:
 
 def revoke_tokens(path: Path, *, matches: Callable[[StoredToken], bool]) -> Sequence[StoredToken]:
     """Remove the matching tokens from the file and return them. Raises like `add_token`."""
-    with _locked(path):
+    with atomic_file.locked_folder(path.resolve().parent):
         before = read(path)
         revoked = [token for token in before.tokens if matches(token)]
         if revoked:
             kept = tuple(token for token in before.tokens if not matches(token))
             _write(path, _verified(_cut(before, matches), kept, path))
     return revoked
+
+
+def _write(path: Path, text: str) -> None:
+    atomic_file.write(path, text.encode(), mode=_MODE, keeps_mode=True)
 
 
 def _validate(entry: StoredToken) -> None:
@@ -109,44 +110,3 @@ def _line(token: StoredToken) -> str:
 def _quoted(text: str) -> str:
     # Always quoted: YAML may read a name or a hash such as 12e4 as a number, or a name as a boolean.
     return msgspec.json.encode(text).decode()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock on the folder, so that only one process edits it. It leaves no lock file behind."""
-    folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file atomically and durably."""
-    target = path.resolve()  # keeps a symbolic link in place
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-    try:
-        with os.fdopen(file, "w", encoding="utf-8") as output:
-            _keep_owner(file, target)
-            output.write(text)
-            output.flush()
-            os.fsync(file)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _keep_owner(file: int, target: Path) -> None:
-    """Keep owner and mode, so that a service can still read a file that an administrator edited."""
-    with suppress(FileNotFoundError, PermissionError):
-        before = target.stat()
-        os.fchown(file, before.st_uid, before.st_gid)
-        os.fchmod(file, before.st_mode & 0o660)

@@ -54,7 +54,7 @@ def read_key(content: bytes) -> PrivateKey | Unreadable:
     try:
         key = serialization.load_pem_private_key(block, password=None)
     except TypeError:  # what the library raises where a password is missing
-        return Unreadable("is encrypted, and the proxy cannot ask for its passphrase")
+        return Unreadable("is encrypted, and its passphrase cannot be asked for")
     except UnsupportedAlgorithm:
         return Unreadable("contains a key of an unknown kind")
     except ValueError:

@@ -1,0 +1,60 @@
+"""Files that are replaced while others read them: a reader sees the old or the new content, never a part of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def write(path: Path, content: bytes, *, mode: int, keeps_mode: bool = False) -> None:
+    """Write or replace the file atomically and durably.
+
+    A file that is replaced keeps its owner, so that a service can still read what an administrator has changed.
+    With `keeps_mode` it keeps its mode, too, without access for others. A symbolic link stays in place.
+
+    Raises `OSError`; the old content is unchanged then.
+    """
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(file, "wb") as output:
+            _keep_owner(file, target, keeps_mode=keeps_mode)
+            output.write(content)
+            output.flush()
+            os.fsync(file)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with _opened_folder(target.parent) as folder:
+        os.fsync(folder)
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Hold a lock on a folder, so that only one process edits its files. It leaves no lock file behind."""
+    with _opened_folder(path) as folder:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _opened_folder(path: Path) -> Iterator[int]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _keep_owner(file: int, target: Path, *, keeps_mode: bool) -> None:
+    with suppress(FileNotFoundError, PermissionError):
+        before = target.stat()
+        os.fchown(file, before.st_uid, before.st_gid)
+        if keeps_mode:
+            os.fchmod(file, before.st_mode & 0o660)
