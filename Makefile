@@ -78,6 +78,7 @@ check: $(VENV)  ## check lint, types, import rules and generated files
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.manifests --check
+	$(BIN)/python -m tools.wire --check
 
 properties: $(VENV)  ## run the property tests with five times the examples of `make test`
 	$(BIN)/python -m tools.services postgresql -- \
@@ -90,7 +91,8 @@ sim: $(VENV)  ## simulate the loop under faults with new seeds: make sim SEEDS=1
 bench: $(VENV)  ## measure the budgets and write docs/reference/performance.md
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/python -m bench
 
-docs: $(VENV)  ## write docs/reference and deploy/crds from the code
+docs: $(VENV)  ## write docs/reference and deploy/crds from the code, src/sentinel/wire from proto
+	$(BIN)/python -m tools.wire
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.manifests
 

@@ -18,9 +18,9 @@ from sentinel.drift.operator.openbao import crd as openbao_crd
 from sentinel.drift.operator.openbao.cluster import OPENBAO_CLUSTER
 from sentinel.operator import crd
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG
+from tools.generated_files import ROOT, write_or_check
 from tools.reference import docstrings
 
-ROOT = Path(__file__).parent.parent
 CRD = ROOT / "deploy" / "crds" / f"{SENTINEL_CONFIG}.yaml"
 OPENBAO_CRD = ROOT / "deploy" / "crds" / f"{OPENBAO_CLUSTER}.yaml"
 POLICY = ROOT / "deploy" / "manifests" / "drift-operator" / "admission-policy.yaml"
@@ -56,16 +56,7 @@ def manifests() -> Mapping[Path, str]:
 
 def main() -> int:
     """Write the manifests. With --check, return 1 if one would change."""
-    outdated = {file: text for file, text in manifests().items() if not file.exists() or file.read_text() != text}
-    for file, text in outdated.items():
-        name = file.relative_to(ROOT)
-        if "--check" in sys.argv:
-            print(f"{name} is out of date; run `make docs`", file=sys.stderr)
-            continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        print(f"wrote {name}")
-    return 1 if outdated and "--check" in sys.argv else 0
+    return write_or_check(manifests())
 
 
 def _yaml(documents: Sequence[Mapping[str, Any]], source: str) -> str:

@@ -27,7 +27,7 @@ from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.http_client import Body
 from tests.support.fleet.mirrors import mirrors, report_failure_of_america
 
-TIMEOUT = 10
+TIMEOUT = 60
 """In seconds; only a failing test waits this long."""
 RETENTION = FleetRetentionSettings(
     audit=timedelta(hours=4), discarded=timedelta(hours=1), history=timedelta(hours=3), answers=timedelta(hours=2)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 
+import pytest
+
+from sentinel.core.access import Identity, Role
+from sentinel.core.fleet.change_position import Position
+from sentinel.ports.change_log import ChangePage, CurrentResource
+from sentinel.testing.change_log import MemoryChangeLog
 from sentinel.testing.database import Fault
 from sentinel.testing.loop import simulated
 from tests.support.databases import backends
+from tests.support.databases.backends import Backend
 from tests.support.fleet.api_client import ApiClient
 from tests.support.fleet.event_stream import Mirror, watching
 
@@ -24,6 +32,36 @@ class BrokenReads:
             return None
         self.failures += 1
         return Fault.BEFORE_COMMIT
+
+
+class SlowChangeLog(MemoryChangeLog):
+    """Each call takes some seconds, and a page of the log is small."""
+
+    def __init__(self, backend: backends.MemoryBackend) -> None:
+        super().__init__(backend.memory)
+        self.seconds: dict[str, float] = {}
+        """By the name of the method."""
+
+    async def newest(self) -> Position:
+        await self._wait("newest")
+        return await super().newest()
+
+    async def read(self, after: Position, *, limit: int) -> ChangePage:
+        await self._wait("read")
+        return await super().read(after, limit=min(limit, 5))
+
+    async def current(self, resource_ids: Collection[str]) -> Mapping[str, CurrentResource]:
+        await self._wait("current")
+        return await super().current(resource_ids)
+
+    async def _wait(self, call: str) -> None:
+        await asyncio.sleep(self.seconds.get(call, 0))
+
+
+def with_slow_log() -> tuple[Backend, SlowChangeLog]:
+    backend = backends.memory()
+    log = backend.changes = SlowChangeLog(backend)
+    return backend, log
 
 
 @simulated
@@ -185,3 +223,115 @@ async def test_the_log_is_not_read_without_streams() -> None:
 
         assert during is not None
         assert fleet.feed.position is None
+
+
+@pytest.mark.parametrize("call", ["newest", "read"])
+@simulated
+async def test_a_database_that_does_not_respond_is_503_in_time(call: str) -> None:
+    backend, log = with_slow_log()
+    async with ApiClient(backend=backend) as fleet:
+        async with watching(fleet.app) as stream:
+            last = (await stream.until_synced())[-1].id
+        log.seconds[call] = 3600
+        began = asyncio.get_running_loop().time()
+
+        async with watching(fleet.app, after=last if call == "read" else "") as stream:
+            (await stream.reply()).assert_problem(503)
+
+        assert asyncio.get_running_loop().time() - began < 15
+
+
+@simulated
+async def test_a_stream_that_cannot_follow_ends_and_others_are_503() -> None:
+    faults = BrokenReads("changes.newest")
+    async with ApiClient(backend=backends.memory(faults=faults)) as fleet:
+        async with watching(fleet.app, "manifests") as stream:
+            last = (await stream.until_synced())[-1].id
+        await asyncio.sleep(5)
+        faults.is_broken = True
+        async with watching(fleet.app, "manifests", after=last) as waiting:
+            await waiting.wait_for_end()
+        created = await fleet.create("manifests", "one")
+
+        async with watching(fleet.app, "manifests", after=last) as refused:
+            (await refused.reply()).assert_problem(503)
+        faults.is_broken = False
+        await asyncio.sleep(10)
+
+        async with watching(fleet.app, "manifests", after=last) as resumed:
+            assert await resumed.take(1) == [("changed", created["id"])]
+
+
+@simulated
+async def test_a_stream_whose_resources_cannot_be_read_ends() -> None:
+    backend, log = with_slow_log()
+    async with ApiClient(backend=backend) as fleet:
+        async with watching(fleet.app) as stream:
+            last = (await stream.until_synced())[-1].id
+        await fleet.create()
+        log.seconds["current"] = 3600
+
+        async with watching(fleet.app, after=last) as resumed:
+            await resumed.wait_for_end()
+
+
+@simulated
+async def test_a_long_way_through_changes_of_others_has_comments() -> None:
+    backend, log = with_slow_log()
+    async with ApiClient(backend=backend) as fleet:
+        async with watching(fleet.app) as stream:
+            last = (await stream.until_synced())[-1].id
+        for number in range(20):
+            await fleet.create("manifests", f"m-{number}")
+        wanted = await fleet.create()
+        log.seconds["read"] = 4
+
+        async with watching(fleet.app, after=last) as resumed:
+            await asyncio.sleep(15)
+            await resumed.read_waiting()
+            early = resumed.comments
+            found = await resumed.next()
+
+        assert early >= 1
+        assert found.resource_id == wanted["id"]
+
+
+@simulated
+async def test_one_failure_delays_changes_little_however_many_there_were() -> None:
+    faults = BrokenReads("changes.read")
+    async with ApiClient(backend=backends.memory(faults=faults)) as fleet, watching(fleet.app) as stream:
+        await stream.until_synced()
+        await asyncio.sleep(1)
+        faults.is_broken = True
+        await asyncio.sleep(120)
+        faults.is_broken = False
+        await asyncio.sleep(10)
+        faults.is_broken = True
+        await asyncio.sleep(1.05)
+        assert faults.failures > 20
+        faults.is_broken = False
+
+        cluster = await fleet.create()
+        began = asyncio.get_running_loop().time()
+
+        assert await stream.take(1) == [("changed", cluster["id"])]
+        assert asyncio.get_running_loop().time() - began < 0.5
+
+
+@simulated
+async def test_a_source_of_tokens_that_hangs_does_not_delay_the_end_of_others() -> None:
+    identities = [Identity("me", Role.VIEWER), Identity("you", Role.VIEWER)]
+    async with (
+        ApiClient(identities=identities) as fleet,
+        watching(fleet.app, token="me") as staying,
+        watching(fleet.app, token="you") as ending,
+    ):
+        await staying.until_synced()
+        await ending.until_synced()
+
+        fleet.identities.hanging.add("me")
+        await asyncio.sleep(3)
+        del fleet.known["you"]
+        await asyncio.sleep(7)
+
+        assert (staying.has_ended, ending.has_ended) == (False, True)

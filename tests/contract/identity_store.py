@@ -6,6 +6,7 @@ A driver's test class inherits `IdentityStoreContract` and defines a fixture `st
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from sentinel.core.access import Identity, Role
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.identity_store import (
+    Failures,
     IdentityStore,
     IdentityTransaction,
     IssuedToken,
@@ -27,6 +29,8 @@ from tests.support.fleet.store_records import HOUR, MOMENT, SECOND, StoreSuite, 
 
 T = TypeVar("T")
 Change: TypeAlias = Callable[[IdentityTransaction], T]
+
+NAME, ADDRESS, OTHER_KEY = b"n" * 32, b"a" * 32, b"\0" * 32
 
 
 def user(name: str, role: Role = Role.VIEWER) -> User:
@@ -74,8 +78,21 @@ async def add(store: IdentityStore, *rows: User | IssuedToken | SignIn) -> None:
     await store.transact(work)
 
 
+async def fail(store: IdentityStore, failures: Failures) -> None:
+    def work(transaction: IdentityTransaction) -> None:
+        transaction.lock_failed_sign_ins(failures)
+        for key, times in failures.items():
+            transaction.replace_failed_sign_ins(key, times)
+
+    await store.transact(work)
+
+
+def as_tuples(failures: Failures) -> dict[bytes, tuple[datetime, ...]]:
+    return {key: tuple(times) for key, times in failures.items()}
+
+
 class IdentityStoreContract(StoreSuite):
-    """Users, tokens and sign-ins are kept, found by the hash of a token, and removed."""
+    """Users, tokens, sign-ins and failed ones are kept, found by a hash, and removed."""
 
     @pytest.fixture
     def identities(self, backend: Backend) -> IdentityStore:
@@ -272,6 +289,79 @@ class IdentityStoreContract(StoreSuite):
         assert deleted == [2, 1, 0]
         assert await identities.owner(sign_in(2, "ann").digest) is None
         assert await identities.owner(sign_in(3, "ann").digest) is not None
+
+    async def test_failed_sign_ins_are_read_as_they_were_set(self, identities: IdentityStore) -> None:
+        one, two = (MOMENT,), (MOMENT - SECOND / 7, MOMENT + SECOND / 3)
+
+        await fail(identities, {NAME: one, ADDRESS: (MOMENT - HOUR,)})
+        await fail(identities, {NAME: two})
+
+        found = await identities.failed_sign_ins([NAME, OTHER_KEY, ADDRESS])
+        within = await identities.transact(lambda transaction: transaction.failed_sign_ins([NAME, OTHER_KEY]))
+        assert as_tuples(found) == {NAME: two, ADDRESS: (MOMENT - HOUR,)}
+        assert as_tuples(within) == {NAME: two}
+
+    async def test_locking_failed_sign_ins_returns_every_key(self, identities: IdentityStore) -> None:
+        await fail(identities, {NAME: (MOMENT,)})
+
+        locked = await identities.transact(lambda transaction: transaction.lock_failed_sign_ins([NAME, ADDRESS]))
+
+        assert as_tuples(locked) == {NAME: (MOMENT,), ADDRESS: ()}
+        assert as_tuples(await identities.failed_sign_ins([NAME, ADDRESS])) == {NAME: (MOMENT,)}
+
+    async def test_a_failed_transaction_counts_no_failed_sign_in(self, identities: IdentityStore) -> None:
+        await fail(identities, {NAME: (MOMENT,)})
+
+        def work(transaction: IdentityTransaction) -> None:
+            for key in transaction.lock_failed_sign_ins([NAME, ADDRESS]):
+                transaction.replace_failed_sign_ins(key, [MOMENT + SECOND])
+            raise LookupError("the work failed")
+
+        with pytest.raises(LookupError):
+            await identities.transact(work)
+        assert as_tuples(await identities.failed_sign_ins([NAME, ADDRESS])) == {NAME: (MOMENT,)}
+
+    async def test_concurrent_failures_are_all_counted(self, identities: IdentityStore) -> None:
+        async def one(number: int, *keys: bytes) -> None:
+            def work(transaction: IdentityTransaction) -> None:
+                for key, times in transaction.lock_failed_sign_ins(keys).items():
+                    transaction.replace_failed_sign_ins(key, [*times, MOMENT + number * SECOND])
+
+            await identities.transact(work)
+
+        # In both orders, so that two of them could wait for each other.
+        await together(
+            *(one(number, *((NAME, ADDRESS) if number % 2 else (ADDRESS, NAME))) for number in range(20))
+        )
+
+        found = await identities.failed_sign_ins([NAME, ADDRESS])
+        assert {key: len(set(times)) for key, times in found.items()} == {NAME: 20, ADDRESS: 20}
+
+    async def test_old_failed_sign_ins_expire_oldest_first(self, identities: IdentityStore) -> None:
+        keys = [bytes([number]) * 32 for number in range(5)]
+        for number, key in enumerate(keys):
+            await fail(identities, {key: (MOMENT, MOMENT + number * SECOND)})
+
+        deleted = [await identities.expire_failed_sign_ins(MOMENT + 3 * SECOND, limit=2) for _ in range(3)]
+
+        assert deleted == [2, 1, 0]
+        assert (await identities.failed_sign_ins(keys)).keys() == set(keys[3:])
+
+    async def test_keys_that_were_only_locked_expire(self, identities: IdentityStore) -> None:
+        await identities.transact(lambda transaction: transaction.lock_failed_sign_ins([NAME]))
+
+        await identities.expire_failed_sign_ins(MOMENT, limit=9)
+
+        assert await identities.expire_failed_sign_ins(MOMENT, limit=9) == 0
+
+    async def test_a_failure_during_the_expiry_is_not_lost(self, identities: IdentityStore) -> None:
+        keys = [bytes([number]) * 32 for number in range(20)]
+        await fail(identities, dict.fromkeys(keys, (MOMENT - HOUR,)))
+
+        expiry = [identities.expire_failed_sign_ins(MOMENT, limit=5) for _ in range(4)]
+        await together(*(fail(identities, {key: (MOMENT,)}) for key in keys), *expiry)
+
+        assert (await identities.failed_sign_ins(keys)).keys() == set(keys)
 
     async def _change(self, store: IdentityStore, change: Change[T]) -> T:
         def work(transaction: IdentityTransaction) -> T:

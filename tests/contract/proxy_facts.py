@@ -53,15 +53,17 @@ class ProxyFactsContract:
         assert list(found) == ["good"]
         assert harness.looked_up() == ["good"]
 
-    async def test_a_name_with_forbidden_addresses_alone_is_forbidden(self, harness: FactsHarness) -> None:
+    async def test_a_name_that_leads_to_a_forbidden_address_is_forbidden(self, harness: FactsHarness) -> None:
         harness.set_addresses("trap", "169.254.169.254", "::ffff:169.254.169.254", "fe80::1")
+        harness.set_addresses("mixed", "10.0.0.1", "169.254.169.254")
+        harness.set_addresses("local", "fe80::1", "fe80::2")
 
-        found = await harness.facts.resolve(["trap"])
+        found = await harness.facts.resolve(["trap", "mixed", "local"])
 
-        assert found["trap"].outcome is Outcome.FORBIDDEN
+        assert {answer.outcome for answer in found.values()} == {Outcome.FORBIDDEN}
 
     async def test_forbidden_hosts_and_ip_addresses_are_not_looked_up(self, harness: FactsHarness) -> None:
-        found = await harness.facts.resolve(["metadata.google.internal", "169.254.169.254", "fe80::1", "10.0.0.1"])
+        found = await harness.facts.resolve(["metadata.google.internal", "0xa9fea9fe", "fe80::1", "10.0.0.1"])
 
         assert [answer.outcome for answer in found.values()] == [Outcome.FORBIDDEN] * 3 + [Outcome.USABLE]
         assert harness.looked_up() == []

@@ -4,99 +4,87 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.login_throttle import MAX_FAILURES, WINDOW, LoginThrottle
+from sentinel.core import login_throttle
+from sentinel.core.login_throttle import MAX_FAILURES, WINDOW
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ZERO = timedelta(0)
 SECOND = timedelta(seconds=1)
-
-
-def failed(throttle: LoginThrottle, *keys: str, count: int = MAX_FAILURES) -> None:
-    for number in range(count):
-        throttle.fail(keys, START + number * SECOND)
+FIVE = tuple(START + number * SECOND for number in range(MAX_FAILURES))
+HOUR = timedelta(hours=1)
 
 
 def test_the_sixth_attempt_within_a_minute_has_to_wait() -> None:
-    throttle = LoginThrottle()
-    failed(throttle, "ann", count=4)
-    assert throttle.wait(["ann"], START + 4 * SECOND) == ZERO
+    now = START + 4 * SECOND
+    failures = FIVE[:4]
 
-    throttle.fail(["ann"], START + 4 * SECOND)
-
-    assert throttle.wait(["ann"], START + 5 * SECOND) == 55 * SECOND
+    assert login_throttle.wait(failures, now) == ZERO
+    assert login_throttle.wait(login_throttle.with_failure(failures, now), now + SECOND) == 55 * SECOND
 
 
 def test_an_attempt_is_free_a_minute_after_the_oldest_failure() -> None:
-    throttle = LoginThrottle()
-    failed(throttle, "ann")
-
-    assert throttle.wait(["ann"], START + WINDOW - SECOND) == SECOND
-    assert throttle.wait(["ann"], START + WINDOW) == ZERO
+    assert login_throttle.wait(FIVE, START + WINDOW - SECOND) == SECOND
+    assert login_throttle.wait(FIVE, START + WINDOW) == ZERO
 
 
-def test_each_key_counts_by_itself_and_the_longest_wait_counts() -> None:
-    throttle = LoginThrottle()
-    failed(throttle, "name:ann", "address:1")
-    throttle.fail(["address:2"], START)
-
-    later = START + 10 * SECOND
-    assert throttle.wait(["name:ann", "address:2"], later) == 50 * SECOND
-    assert throttle.wait(["name:ben", "address:1"], later) == 50 * SECOND
-    assert throttle.wait(["name:ben", "address:2"], later) == ZERO
-    assert throttle.wait([], later) == ZERO
+def test_without_failures_there_is_nothing_to_wait_for() -> None:
+    assert login_throttle.wait((), START) == ZERO
+    assert login_throttle.with_failure((), START) == (START,)
 
 
-def test_an_attempt_that_was_right_is_not_counted() -> None:
-    throttle = LoginThrottle()
-    failed(throttle, "ann")
+def test_only_failures_that_count_are_kept() -> None:
+    now = START + WINDOW + 2 * SECOND
 
-    throttle.take_back(["ann", "unknown"], START + 4 * SECOND)
-    throttle.take_back(["ann"], START + 9 * SECOND)
-
-    assert throttle.wait(["ann"], START + 5 * SECOND) == ZERO
+    assert login_throttle.with_failure(FIVE, now) == (*FIVE[3:], now)
 
 
-def test_a_key_without_failures_is_forgotten() -> None:
-    throttle = LoginThrottle()
+def test_never_more_than_five_failures_are_kept_oldest_first() -> None:
+    shuffled = (*FIVE[3:], *FIVE[:3])
 
-    throttle.fail(["ann"], START)
-    throttle.take_back(["ann"], START)
-
-    assert len(throttle) == 0
+    assert login_throttle.with_failure(shuffled, START + 9 * SECOND) == (*FIVE[1:], START + 9 * SECOND)
 
 
-def test_old_failures_are_forgotten() -> None:
-    throttle = LoginThrottle()
-    failed(throttle, "ann", "ben")
+@pytest.mark.parametrize(("ahead", "expected"), [(10 * SECOND, WINDOW), (59 * SECOND, WINDOW), (HOUR, ZERO)])
+def test_no_clock_of_another_server_locks_a_user_out(ahead: timedelta, expected: timedelta) -> None:
+    failures = [time + ahead for time in FIVE[:1] * MAX_FAILURES]
 
-    throttle.fail(["cid"], START + 2 * WINDOW)
+    assert login_throttle.wait(failures, START) == expected
+    assert login_throttle.wait(failures, START + 2 * WINDOW) == ZERO
 
-    assert len(throttle) == 1
 
+def test_failures_from_far_ahead_push_out_no_others() -> None:
+    failures = (*FIVE[:2], START + HOUR)
 
-def test_the_number_of_keys_is_bounded() -> None:
-    throttle = LoginThrottle(max_keys=2)
-
-    for name in ("ann", "ben", "ann", "cid"):
-        throttle.fail([name], START)
-
-    assert len(throttle) == 2
-    failed(throttle, "ann", count=4)
-    assert throttle.wait(["ann"], START + 5 * SECOND) > ZERO
+    assert login_throttle.with_failure(failures, FIVE[2]) == FIVE[:3]
 
 
 @given(st.lists(st.integers(0, 90), max_size=40))
 def test_no_minute_has_more_than_five_admitted_failures(delays: list[int]) -> None:
-    throttle = LoginThrottle()
-    now, admitted = START, list[datetime]()
+    now, failures, admitted = START, tuple[datetime, ...](), list[datetime]()
     for delay in delays:
         now += delay * SECOND
-        if throttle.wait(["ann"], now) == ZERO:
-            throttle.fail(["ann"], now)
+        if login_throttle.wait(failures, now) == ZERO:
+            failures = login_throttle.with_failure(failures, now)
             admitted.append(now)
 
     for time in admitted:
         assert len([other for other in admitted if ZERO <= other - time < WINDOW]) <= MAX_FAILURES
+
+
+@given(st.lists(st.integers(0, 90), max_size=40))
+def test_an_attempt_is_refused_only_after_five_in_the_last_minute(delays: list[int]) -> None:
+    now, failures, admitted = START, tuple[datetime, ...](), list[datetime]()
+    for delay in delays:
+        now += delay * SECOND
+        wait = login_throttle.wait(failures, now)
+        if wait == ZERO:
+            failures = login_throttle.with_failure(failures, now)
+            admitted.append(now)
+        else:
+            recent = [time for time in admitted if now - time < WINDOW]
+            assert len(recent) == MAX_FAILURES
+            assert wait == recent[0] + WINDOW - now

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any, Concatenate, ParamSpec
 
 from prometheus_client import CollectorRegistry
 
 from sentinel.core.drift.attestation import attest
 from sentinel.core.drift.debounce import Debounce
-from sentinel.core.drift.judgement import Judgement
-from sentinel.core.drift.rules import OPENBAO, Rules
+from sentinel.core.drift.judgement import Judgement, Reason
+from sentinel.core.drift.rules import OPENBAO
 from sentinel.core.drift.schedule import Acknowledged
 from sentinel.core.drift.trigger import DriftMode
 from sentinel.core.json import Json
@@ -35,10 +38,12 @@ from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import START
 from sentinel.testing.kube import FakeKubeServer
 from sentinel.testing.kube.kinds import CONFIG_MAP, NAMESPACE, SERVICE, STATEFUL_SET
-from sentinel.testing.loop import SimulatedClock
+from sentinel.testing.loop import SimulatedClock, simulated
+from tests.support.clocks import AdjustedClock
 from tests.support.kube.in_process import InProcessConnection
 from tests.support.kube.watching import member
 
+P = ParamSpec("P")
 PROD = "prod"
 BAO = "bao"
 OPERATOR = "openbao-operator"
@@ -48,16 +53,6 @@ RESOURCE = "openbao.org/sentinel-trigger-resource"
 FINGERPRINT = "openbao.org/sentinel-fingerprint"
 LABELS = {"app.kubernetes.io/managed-by": OPERATOR, "app.kubernetes.io/instance": BAO}
 WINDOW, MAX_WAIT, ACK_TIMEOUT = timedelta(seconds=2), timedelta(seconds=10), timedelta(seconds=60)
-
-
-class SetBackClock(SimulatedClock):
-    """A wall clock that a test can set back, or ahead."""
-
-    def __init__(self) -> None:
-        self.offset = timedelta(0)
-
-    def now(self) -> datetime:
-        return super().now() + self.offset
 
 
 class Reports:
@@ -76,6 +71,11 @@ class Reports:
     @property
     def drift(self) -> list[Judgement]:
         return [report.judgement for report in self.judged_reports if report.judgement.is_drift]
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """Of each drift."""
+        return [judgement.reason for judgement in self.drift]
 
     def judged(self, report: Judged) -> None:
         self.judged_reports.append(report)
@@ -157,7 +157,7 @@ class DriftHarness:
     """An API server with a cluster, its operator, and sidecars."""
 
     def __init__(self) -> None:
-        self.clock = SetBackClock()
+        self.clock = AdjustedClock()
         self.server = FakeKubeServer(now=lambda: datetime.now(UTC) if _is_outside() else SimulatedClock().now())
         self.server.register(OPEN_BAO_CLUSTER, has_status=True)
         self.server.create(NAMESPACE, {"metadata": {"name": PROD}})
@@ -191,6 +191,11 @@ class DriftHarness:
     @property
     def trigger(self) -> str:
         return self.annotations.get(TRIGGER, "")
+
+    async def until_triggered(self, *, timeout: float = 3600) -> str:
+        """Wait for a trigger, and return it."""
+        await until(lambda: self.trigger, timeout=timeout)
+        return self.trigger
 
     async def apply(self, kind: KubeKind, body: KubeObject, *, is_attested: bool = True) -> KubeObject:
         """Apply an object as the operator does."""
@@ -235,7 +240,6 @@ class DriftHarness:
         self,
         *,
         mode: DriftMode = DriftMode.ENFORCE,
-        rules: Rules = OPENBAO,
         observers: Sequence[DriftObserver] = (),
         loops: Sequence[Loop] = (),
     ) -> RunningSidecar:
@@ -247,7 +251,7 @@ class DriftHarness:
                 target=OPEN_BAO_CLUSTER,
                 kinds=(STATEFUL_SET, SERVICE, CONFIG_MAP),
                 label_selector=",".join(f"{name}={value}" for name, value in LABELS.items()),
-                rules=rules,
+                rules=OPENBAO,
                 mode=mode,
                 debounce=Debounce(WINDOW, MAX_WAIT),
                 ack_timeout=ACK_TIMEOUT,
@@ -258,16 +262,9 @@ class DriftHarness:
         running.start(loops)
         return running
 
-    async def started(
-        self,
-        *,
-        mode: DriftMode = DriftMode.ENFORCE,
-        rules: Rules = OPENBAO,
-        observers: Sequence[DriftObserver] = (),
-        loops: Sequence[Loop] = (),
-    ) -> RunningSidecar:
-        """Start a sidecar and wait until it watches everything."""
-        running = self.start(mode=mode, rules=rules, observers=observers, loops=loops)
+    async def started(self, **options: Any) -> RunningSidecar:
+        """Start a sidecar as `start` does, and wait until it watches everything."""
+        running = self.start(**options)
         await running.until_ready()
         return running
 
@@ -284,6 +281,42 @@ async def drift_harness(*, has_cluster: bool = True) -> AsyncIterator[DriftHarne
     finally:
         for running in harness.sidecars:
             await running.kill()
+
+
+def with_harness(
+    test: Callable[Concatenate[DriftHarness, P], Coroutine[Any, Any, None]],
+) -> Callable[P, None]:
+    """Decorate a test so that it runs on virtual time, with a harness as its first argument."""
+
+    @simulated
+    async def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async with drift_harness() as harness:
+            await test(harness, *args, **kwargs)
+
+    return _without_arguments(run, test, 1)
+
+
+def with_sidecar(
+    test: Callable[Concatenate[DriftHarness, RunningSidecar, P], Coroutine[Any, Any, None]],
+) -> Callable[P, None]:
+    """Like `with_harness`; the second argument is a sidecar that watches everything."""
+
+    @simulated
+    async def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async with drift_harness() as harness:
+            await test(harness, await harness.started(), *args, **kwargs)
+
+    return _without_arguments(run, test, 2)
+
+
+def _without_arguments(run: Callable[P, None], test: Callable[..., object], count: int) -> Callable[P, None]:
+    """Give `run` the name and the arguments of `test` except the first ones, which pytest does not provide."""
+    signature = inspect.signature(test)
+    functools.update_wrapper(run, test)
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect documents it
+        parameters=list(signature.parameters.values())[count:]
+    )
+    return run
 
 
 async def until(is_true: Callable[[], object], *, timeout: float = 3600) -> None:

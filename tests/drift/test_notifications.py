@@ -29,7 +29,7 @@ from sentinel.runtime.secrets import Secret
 from sentinel.testing.kube.kinds import CONFIG_MAP
 from sentinel.testing.loop import SimulatedClock, simulated
 from sentinel.testing.task_http import FakeHttp
-from tests.drift.harness import BAO, PROD, drift_harness, until
+from tests.drift.harness import BAO, PROD, DriftHarness, until, with_harness
 
 URL = "https://chat.example/hooks/T0P-S3CRET?token=abc"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -73,66 +73,63 @@ def bodies(http: FakeHttp) -> list[Mapping[str, Json]]:
     return [body for body in found if isinstance(body, dict)]
 
 
-@simulated
-async def test_drift_and_its_correction_are_events_of_the_cluster() -> None:
-    async with drift_harness() as harness:
-        recorder = EventRecorder(
-            api=harness.operator,
-            component="openbao-sentinel",
-            instance="pod",
-            clock=SimulatedClock(),
-            log=get_logger("test"),
-        )
-        events = DriftEvents(recorder, cluster=lambda: harness.sidecars[0].sidecar.reference)
-        await harness.started(observers=[events], loops=[recorder.run])
-        harness.edit(CONFIG_MAP, {"data": {"evil": "password"}})
-        await until(lambda: harness.trigger)
-        await harness.restore()
+@with_harness
+async def test_drift_and_its_correction_are_events_of_the_cluster(harness: DriftHarness) -> None:
+    recorder = EventRecorder(
+        api=harness.operator,
+        component="openbao-sentinel",
+        instance="pod",
+        clock=SimulatedClock(),
+        log=get_logger("test"),
+    )
+    events = DriftEvents(recorder, cluster=lambda: harness.sidecars[0].sidecar.reference)
+    await harness.started(observers=[events], loops=[recorder.run])
+    harness.edit(CONFIG_MAP, {"data": {"evil": "password"}})
+    await harness.until_triggered()
+    await harness.restore()
 
-        await until(lambda: len(harness.server.objects(EVENT)) == 2)
+    await until(lambda: len(harness.server.objects(EVENT)) == 2)
 
-        found = {str(each["reason"]): each for each in harness.server.objects(EVENT)}
-        assert found["DriftDetected"]["message"] == (
-            f"ConfigMap/{PROD}/{BAO}: +1 ~0 -0 by kubectl-edit (Update) (unowned_added): /data/evil"
-        )
-        assert found["DriftDetected"]["type"] == "Warning"
-        assert found["DriftCorrected"]["message"] == f"the operator restored ConfigMap/{PROD}/{BAO}"
-        involved = found["DriftDetected"]["involvedObject"]
-        assert isinstance(involved, dict)
-        assert involved["kind"] == "OpenBaoCluster"
-        assert involved["uid"]
-
-
-@simulated
-async def test_a_conflict_is_an_event_that_names_the_manager() -> None:
-    async with drift_harness() as harness:
-        recorder = EventRecorder(
-            api=harness.operator, component="s", instance="p", clock=SimulatedClock(), log=get_logger("test")
-        )
-        sidecar = await harness.started(loops=[recorder.run])
-        events = DriftEvents(recorder, cluster=lambda: sidecar.sidecar.reference)
-        field = FieldPath(f"ConfigMap/{PROD}/{BAO}", "/data/0")
-
-        events.conflict_found(ConflictFound(Conflict(field, 4, NOW, is_new=True), judged().judgement))
-
-        await until(lambda: harness.server.objects(EVENT))
-        [event] = harness.server.objects(EVENT)
-        assert event["reason"] == "DriftConflict"
-        assert "conflict with manager kubectl-edit about /data/0 of ConfigMap/prod/bao" in str(event["message"])
+    found = {str(each["reason"]): each for each in harness.server.objects(EVENT)}
+    assert found["DriftDetected"]["message"] == (
+        f"ConfigMap/{PROD}/{BAO}: +1 ~0 -0 by kubectl-edit (Update) (unowned_added): /data/evil"
+    )
+    assert found["DriftDetected"]["type"] == "Warning"
+    assert found["DriftCorrected"]["message"] == f"the operator restored ConfigMap/{PROD}/{BAO}"
+    involved = found["DriftDetected"]["involvedObject"]
+    assert isinstance(involved, dict)
+    assert involved["kind"] == "OpenBaoCluster"
+    assert involved["uid"]
 
 
-@simulated
-async def test_the_webhook_gets_a_summary_of_each_drift() -> None:
+@with_harness
+async def test_a_conflict_is_an_event_that_names_the_manager(harness: DriftHarness) -> None:
+    recorder = EventRecorder(
+        api=harness.operator, component="s", instance="p", clock=SimulatedClock(), log=get_logger("test")
+    )
+    sidecar = await harness.started(loops=[recorder.run])
+    events = DriftEvents(recorder, cluster=lambda: sidecar.sidecar.reference)
+    field = FieldPath(f"ConfigMap/{PROD}/{BAO}", "/data/0")
+
+    events.conflict_found(ConflictFound(Conflict(field, 4, NOW, is_new=True), judged().judgement))
+
+    await until(lambda: harness.server.objects(EVENT))
+    [event] = harness.server.objects(EVENT)
+    assert event["reason"] == "DriftConflict"
+    assert "conflict with manager kubectl-edit about /data/0 of ConfigMap/prod/bao" in str(event["message"])
+
+
+@with_harness
+async def test_the_webhook_gets_a_summary_of_each_drift(harness: DriftHarness) -> None:
     http = FakeHttp()
     http.answer("POST", URL, status=204)
-    async with drift_harness() as harness:
-        hook = webhook(http)
-        await harness.started(observers=[hook], loops=[hook.run])
+    hook = webhook(http)
+    await harness.started(observers=[hook], loops=[hook.run])
 
-        harness.edit(CONFIG_MAP, {"data": {"evil": "password"}})
-        await until(lambda: harness.trigger)
-        await harness.restore()
-        await until(lambda: len(http.requests) == 2)
+    harness.edit(CONFIG_MAP, {"data": {"evil": "password"}})
+    await harness.until_triggered()
+    await harness.restore()
+    await until(lambda: len(http.requests) == 2)
 
     detected, corrected = bodies(http)
     assert detected["event"] == "drift.detected"

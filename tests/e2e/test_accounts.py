@@ -202,6 +202,22 @@ async def test_servers_on_one_database_see_a_revocation_within_a_second(
     assert max(ends.values()) < 2, ends  # twice what is promised, for a busy machine
 
 
+async def test_servers_on_one_database_share_the_limit_of_failed_sign_ins(
+    fresh_postgresql_database: str, tmp_path: Path
+) -> None:
+    database = fresh_postgresql_database
+    await add_user("ann", "admin", "--database-url", database)
+    async with serving(database, tmp_path) as (_, one), serving(database, tmp_path) as (_, two):
+        guesses = [log_in(url, "ann", f"{OTHER}-{number}") for number in range(10) for url in (one, two)]
+        replies = await asyncio.gather(*guesses)
+        after = [await log_in(url, "ann") for url in (one, two)]
+
+    statuses = [reply.status for reply in replies]
+    assert (statuses.count(401), statuses.count(429)) == (5, 15)
+    assert [reply.status for reply in after] == [429, 429]
+    assert all(0 < int(reply.headers["Retry-After"]) <= 60 for reply in after)
+
+
 async def test_no_secret_is_in_a_log_a_response_or_the_database(database: str, tmp_path: Path) -> None:
     added = await add_user("ann", "admin", "--database-url", database)
     replies: list[Reply] = []

@@ -490,7 +490,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         api.send_signal(signal.SIGTERM)
         await api.until_event("service.stopping")
         api.send_signal(signal.SIGTERM)
-        code = await api.exit_code(timeout=10)
+        code = await api.exit_code(timeout=15)
         writer.close()
 
     assert code == 128 + signal.SIGTERM

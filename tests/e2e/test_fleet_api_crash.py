@@ -78,7 +78,7 @@ async def test_sigterm_completes_requests_in_flight_and_exits_0(database_url: st
         raise AssertionError("the server did not stop")
 
     async with serving(database_url, tmp_path) as (api, fleet):
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(90), asyncio.TaskGroup() as group:
             for writer in range(WRITERS):
                 group.create_task(write(fleet, writer))
         code = await api.exit_code()

@@ -23,7 +23,7 @@ from tests.support.processes.operator import OperatorProcess
 NAME, NAMESPACE = "clusters", "hyperfleet-system"
 NAMESPACES = KubeKind("", "v1", "Namespace", "namespaces", is_namespaced=False)
 SECRETS = KubeKind("", "v1", "Secret", "secrets")
-TIMEOUT = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=90)
 KEY = json.dumps(
     {
         "type": "service_account",

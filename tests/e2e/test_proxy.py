@@ -180,6 +180,22 @@ async def test_sigterm_ends_requests_in_progress_before_it_exits_0(tmp_path: Pat
     assert not pid_file.exists()
 
 
+async def test_sigterm_does_not_wait_for_idle_connections(tmp_path: Path) -> None:
+    system = "graceful-shutdown-timeout-secs 3600"
+    async with named("backend") as backend, ProxyProcess(tmp_path, forwarding(backend, system=system)) as proxy:
+        await proxy.until_started()
+        idle = await asyncio.open_connection("127.0.0.1", proxy.port)
+        async with aiohttp.ClientSession() as http:
+            first = await (await http.get(proxy.url)).text()
+
+            code = await proxy.stop()
+        rest = await idle[0].read()
+        idle[1].close()
+
+    assert (first, rest, code) == ("backend", b"", 0)
+    assert not any(line.get("event") == "proxy.requests_cut_off" for line in proxy.lines)
+
+
 async def test_a_request_that_never_ends_is_cut_off_after_the_graceful_timeout(tmp_path: Path) -> None:
     async with Slow() as slow, aiohttp.ClientSession() as http:
         async with ProxyProcess(tmp_path, forwarding(slow, system="graceful-shutdown-timeout-secs 1")) as proxy:

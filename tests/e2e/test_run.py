@@ -240,7 +240,7 @@ async def test_a_second_signal_ends_it_at_once(server: FleetServer, inbox: Inbox
             service.send_signal(signal.SIGTERM)
             await service.until_event("service.stopping")
             service.send_signal(signal.SIGTERM)
-            code = await service.exit_code(timeout=5)
+            code = await service.exit_code(timeout=15)
 
     assert code == 143
 

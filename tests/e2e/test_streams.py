@@ -51,7 +51,7 @@ class Follower:
 
     async def wait_for(self, count: int) -> None:
         """Wait until the client knows this many clusters."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while len(self.mirror.resources) < count:
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -59,7 +59,7 @@ class Follower:
     async def wait_for_state(self, fleet: FleetHttp) -> None:
         """Wait until the client knows exactly what a list returns."""
         listed = {item["id"]: item async for item in fleet.walk("clusters", size="100")}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while self.mirror.resources != listed:
                 self._arrived.clear()
                 await self._arrived.wait()

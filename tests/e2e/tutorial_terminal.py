@@ -22,7 +22,7 @@ from typing import Self, assert_never
 from tests.e2e import tutorial_page
 from tests.e2e.tutorial_page import Action, File, Step
 
-TIMEOUT = 30.0
+TIMEOUT = 90.0
 
 _ROWS, _COLUMNS = 32, 110
 _CHUNK_SIZE = 2**16

@@ -10,15 +10,15 @@ from typing import Any
 import yaml
 
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG
+from tests.support.kube.patch_types import APPLY
 from tools.services.kube_apiserver import KubeClient, KubeResponse
-from tools.services.kube_apiserver.client import APPLY
 
 ROOT = Path(__file__).parents[2]
 CRD_FILE = ROOT / "deploy" / "crds" / f"{SENTINEL_CONFIG}.yaml"
 CRD_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SENTINEL_CONFIG}"
 API_PATH = f"/apis/{SENTINEL_CONFIG.api_version}"
 
-_TIMEOUT = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=90)
 _POLL_INTERVAL = timedelta(milliseconds=20)
 
 

@@ -29,7 +29,7 @@ from tools.services.kube_apiserver import KubeClient
 
 RBAC = MANIFESTS / "rbac.yaml"
 ACCOUNT = "openbao-operator"
-TIMEOUT = 30
+TIMEOUT = 90
 KINDS = (STATEFUL_SET, SERVICE, CONFIG_MAP)
 SETTLER = "settler"
 """The field manager that `GuardedCluster.settle` writes with."""

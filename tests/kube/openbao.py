@@ -13,9 +13,9 @@ from sentinel.drift.operator.openbao import sidecar_objects
 from sentinel.drift.operator.openbao.cluster import OPENBAO_CLUSTER, read_cluster
 from tests.kube.crds import ROOT
 from tests.support.kube.manifests import apply_manifest, read_manifest, read_manifests
+from tests.support.kube.patch_types import MERGE_PATCH
 from tests.support.kube.service_accounts import ServiceAccount, open_service_account, wait_until_allowed
 from tools.services.kube_apiserver import KubeClient
-from tools.services.kube_apiserver.client import MERGE_PATCH
 
 CRD_FILE = ROOT / "deploy" / "crds" / f"{OPENBAO_CLUSTER}.yaml"
 MANIFESTS = ROOT / "deploy" / "manifests" / "drift-operator"
@@ -26,7 +26,7 @@ BINDING_PATH = f"{ADMISSION}/{policy.BINDING.plural}/{policy.NAME}"
 TRIGGER = "openbao.org/sentinel-trigger"
 TRIGGER_RESOURCE = "openbao.org/sentinel-trigger-resource"
 
-_TIMEOUT = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=90)
 _POLL_INTERVAL = timedelta(milliseconds=20)
 
 

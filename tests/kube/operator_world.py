@@ -24,7 +24,7 @@ from tests.support.processes.service import ApiProcess
 EVENT = KubeKind("", "v1", "Event", "events")
 LEASE = KubeKind("coordination.k8s.io", "v1", "Lease", "leases")
 NAMESPACE = KubeKind("", "v1", "Namespace", "namespaces", is_namespaced=False)
-TIMEOUT = timedelta(seconds=40)
+TIMEOUT = timedelta(seconds=90)
 _LOOK_EVERY = 0.02
 
 

@@ -16,9 +16,9 @@ from sentinel.core.operator.status import ConditionType, ConfigStatus, StatusRea
 from sentinel.operator import manifests
 from tests.kube.crds import API_PATH, CRD_PATH, apply_crd, install_crd, read_crd, sentinel_configs
 from tests.operator.resources import RABBITMQ, REMOVED, make_object, valid_specs
+from tests.support.kube.patch_types import APPLY
 from tests.support.structural_schema import errors
 from tools.services.kube_apiserver import KubeClient, KubeResponse
-from tools.services.kube_apiserver.client import APPLY
 
 pytestmark = pytest.mark.usefixtures("sentinel_config_crd")
 

@@ -22,7 +22,8 @@ from sentinel.ports.kube import KubeKind
 from tests.kube.drift_world import KINDS, GuardedCluster, GuardedWorld, create_account
 from tests.kube.openbao import TRIGGER, TRIGGER_RESOURCE, install_openbao_crd, install_policy
 from tests.support.kube.drift_history import POD, Writer
-from tests.support.kube.plain_http import MERGE_PATCH, plain_http
+from tests.support.kube.patch_types import MERGE_PATCH
+from tests.support.kube.plain_http import plain_http
 from tests.support.tcp_proxy import TcpProxy
 from tools.services.kube_apiserver import AuditLog, KubeApiServer, KubeClient
 

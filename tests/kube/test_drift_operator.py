@@ -22,10 +22,10 @@ from tests.kube.openbao import (
     wait_until,
 )
 from tests.support.kube.manifests import read_manifest
+from tests.support.kube.patch_types import APPLY, MERGE_PATCH
 from tests.support.kube.service_accounts import ServiceAccount, open_service_account
 from tests.support.processes.drift_operator import DriftOperatorProcess
 from tools.services.kube_apiserver import AuditEntry, AuditLog, KubeApiServer, KubeClient
-from tools.services.kube_apiserver.client import APPLY, MERGE_PATCH
 
 Permission = tuple[str, str, str]
 """The verb, the group, and the resource with its subresource."""

@@ -21,12 +21,11 @@ from tests.kube.openbao import (
     wait_until,
     wait_until_enforced,
 )
+from tests.support.kube.patch_types import APPLY, JSON_PATCH, MERGE_PATCH
 from tests.support.kube.service_accounts import ServiceAccount
 from tools.services.kube_apiserver import KubeClient, KubeResponse
-from tools.services.kube_apiserver.client import APPLY, MERGE_PATCH
 
 TIME = "2026-11-18T09:00:00.123456789Z"
-JSON_PATCH = "application/json-patch+json"
 BEFORE = {"example.com/owner": "security", TRIGGER: "2026-11-18T08:00:00Z"}
 """The annotations of each cluster."""
 

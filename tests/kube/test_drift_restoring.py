@@ -22,10 +22,9 @@ from sentinel.ports.kube import InvalidObject, KubeKind, KubeObject
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.log import get_logger
 from tests.kube.openbao import cluster_body, clusters
+from tests.support.kube.patch_types import JSON_PATCH, MERGE_PATCH
 from tools.services.kube_apiserver import KubeClient
-from tools.services.kube_apiserver.client import MERGE_PATCH
 
-JSON_PATCH = "application/json-patch+json"
 POD = "/spec/template/spec"
 NO_CLUSTER_IP = {"clusterIP": None, "clusterIPs": None}
 

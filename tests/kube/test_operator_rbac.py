@@ -14,6 +14,7 @@ import pytest
 from tests.kube.crds import API_PATH, CRD_PATH, ROOT, sentinel_configs
 from tests.operator.resources import make_object
 from tests.support.kube.manifests import apply_file, read_manifest
+from tests.support.kube.patch_types import MERGE_PATCH
 from tests.support.kube.service_accounts import (
     CreateServiceAccount,
     ServiceAccount,
@@ -22,7 +23,6 @@ from tests.support.kube.service_accounts import (
 )
 from tests.support.processes.operator import OperatorProcess
 from tools.services.kube_apiserver import AuditEntry, AuditLog, KubeClient
-from tools.services.kube_apiserver.client import MERGE_PATCH
 
 pytestmark = pytest.mark.usefixtures("sentinel_config_crd")
 
@@ -37,7 +37,7 @@ SPEC = {
     "pollInterval": "1s",
 }
 """A valid one. Nothing listens on port 9, so that its pulse is degraded."""
-TIMEOUT = 20
+TIMEOUT = 90
 
 Permission = tuple[str, str, str]
 """The verb, the group, and the resource with its subresource."""

@@ -51,7 +51,7 @@ TIMINGS = Timings(
     renew_deadline=timedelta(seconds=1.5),
     retry_period=timedelta(seconds=0.2),
 )
-_TIMEOUT = timedelta(seconds=20)
+_TIMEOUT = timedelta(seconds=90)
 _LOOK_EVERY = 0.01
 
 
@@ -219,9 +219,6 @@ class OperatorHarness:
         health = self.health[operator] = Health()
         stopping = self._stoppings[operator] = Stopping()
 
-        def pulse(plan: PulsePlan) -> Part:
-            return self._build_pulse(plan, operator)
-
         def elector(config_name: str, callbacks: LeaderCallbacks) -> LeaderElector:
             return LeaderElector(
                 api=api,
@@ -239,7 +236,7 @@ class OperatorHarness:
             namespace=NAMESPACE,
             name=name,
             parts=parts,
-            build_pulse=pulse,
+            build_pulse=lambda plan: self._build_pulse(plan, operator),
             identity=operator,
             build_elector=elector if elects_leaders else None,
             renew_interval=TIMINGS.retry_period,

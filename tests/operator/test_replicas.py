@@ -81,7 +81,9 @@ async def test_what_nobody_published_is_published_by_the_new_leader(harness: Ope
     await start_two(harness, "all-clusters")
 
     await harness.kill("one")
-    await harness.cycles(5, "two", **ALL)  # longer than the leader may have lived after its last renewal
+    harness.server.clear_requests()
+    await harness.until(lambda: looks_at_leases(harness) >= 2)  # the follower has seen the last renewal
+    await harness.cycles(6, "two", **ALL)  # longer than the leader may have lived after it
     harness.put("cls-1")
     harness.edit("all-clusters", pageSize=50)  # the fleet of a pulse is made when it starts
     await harness.until(lambda: harness.ids() == ["cls-1"])
@@ -190,7 +192,10 @@ async def test_what_a_leader_could_not_publish_is_not_lost(harness: OperatorHarn
     harness.put("cls-1")
     harness.edit("all-clusters", pageSize=50)  # the fleet of a pulse is made when it starts
     await harness.until(lambda: harness.metric("config_reloads_total", "two", **ALL) == 1)
-    await harness.cycles(5, "two", **ALL)  # at least one renewal says that nothing was published
+    await harness.cycles(2, "two", **ALL)
+    harness.server.clear_requests()
+    # At least one renewal since then says that nothing was published.
+    await harness.until(lambda: looks_at_leases(harness) >= 4)
 
     await harness.kill("one")
 

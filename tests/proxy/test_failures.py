@@ -8,6 +8,7 @@ import pytest
 
 from tests.proxy.running_proxy import client, forward_all, running_proxy, upstream
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
+from tests.support.http.stream_server import BytesServer
 
 
 def ok(request: ReceivedRequest) -> ScriptedResponse:
@@ -44,15 +45,8 @@ async def test_a_target_that_takes_too_long_is_504(more: str) -> None:
 
 
 async def test_a_broken_response_does_not_look_complete_to_the_client() -> None:
-    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(half, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, running_proxy(forward_all(f"http://127.0.0.1:{port}")) as proxy, client() as http:
+    half = BytesServer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+    async with half as backend, running_proxy(forward_all(backend.url)) as proxy, client() as http:
         response = await http.get(proxy.url)
         with pytest.raises(Exception, match=r"payload|reset"):
             await response.read()
@@ -61,15 +55,8 @@ async def test_a_broken_response_does_not_look_complete_to_the_client() -> None:
 
 
 async def test_what_is_not_http_is_502() -> None:
-    async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"SSH-2.0-nonsense\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, running_proxy(forward_all(f"http://127.0.0.1:{port}")) as proxy, client() as http:
+    nonsense = BytesServer(b"SSH-2.0-nonsense\r\n\r\n")
+    async with nonsense as backend, running_proxy(forward_all(backend.url)) as proxy, client() as http:
         response = await http.get(proxy.url)
 
         assert response.status == 502

@@ -9,6 +9,7 @@ from aiohttp import web
 from tests.proxy.running_proxy import client, forward_all, running_proxy
 from tests.support.http.loopback import listen
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
+from tests.support.http.stream_server import BytesServer
 
 
 def hello(request: ReceivedRequest) -> ScriptedResponse:
@@ -87,19 +88,33 @@ async def test_header_policies_change_requests_and_responses() -> None:
 
 
 async def test_no_header_is_added_to_a_response_but_the_date() -> None:
-    async def bare(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nServer: secret\r\nContent-Length: 2\r\n\r\nok")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(bare, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    text = forward_all(url, route='policies { response-headers { remove "Server" } }')
-    async with server, running_proxy(text) as proxy, client() as http:
+    policies = 'policies { response-headers { remove "Server" } }'
+    async with (
+        BytesServer(b"HTTP/1.1 200 OK\r\nServer: secret\r\nContent-Length: 2\r\n\r\nok") as backend,
+        running_proxy(forward_all(backend.url, route=policies)) as proxy,
+        client() as http,
+    ):
         response = await http.get(proxy.url)
 
     assert set(response.headers) == {"Content-Length", "Date"}
+
+
+async def test_a_policy_cannot_change_where_a_message_ends() -> None:
+    policies = """policies {
+        request-headers { set { Content-Length "1"; Connection "close" }; add { Transfer-Encoding "chunked" } }
+        response-headers { set { Content-Length "1" }; remove "Content-Length"; add { Transfer-Encoding "gzip" } }
+    }"""
+    async with (
+        ScriptedServer(hello) as backend,
+        running_proxy(forward_all(backend.url, route=policies)) as proxy,
+        client() as http,
+    ):
+        response = await http.post(proxy.url, data=b"body")
+        body = await response.read()
+
+    assert (backend.requests[0].body, body) == (b"body", b"hello")
+    assert response.headers["Content-Length"] == "5"
+    assert "Transfer-Encoding" not in response.headers
 
 
 async def test_bodies_are_streamed_in_both_directions() -> None:

@@ -7,41 +7,24 @@ import os
 import ssl
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import aiohttp
 import pytest
-import trustme
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.proxy.pid_file import PidFile
+from tests.proxy.certificate_files import CertificateFiles
 from tests.proxy.running_proxy import RunningProxy, client, forward_all, running_proxy
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
+from tests.support.http.stream_server import BytesServer
 
 HEALTH = 'routes { route "h" { matches { path "/" }; builtin-handler "health" } }\n'
 
 
-class CertificateFiles:
-    """A certificate on disk that can be renewed."""
-
-    def __init__(self, directory: Path, authority: trustme.CA) -> None:
-        self._authority = authority
-        self.certificate, self.key, self.ca = directory / "cert.pem", directory / "key.pem", directory / "ca.pem"
-        authority.cert_pem.write_to_path(str(self.ca))
-        self.renew()
-
-    def renew(self) -> None:
-        issued = self._authority.issue_cert("127.0.0.1")
-        issued.cert_chain_pems[0].write_to_path(str(self.certificate))
-        issued.private_key_pem.write_to_path(str(self.key))
-
-    def listener(self, more: str = "") -> str:
-        tls = f'tls {{ cert-file "{self.certificate}"; key-file "{self.key}"; {more} }}'
-        return f'listeners {{ listener "web" {{ address "127.0.0.1:0"; protocol "https"; {tls} }} }}\n'
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> CertificateFiles:
-    return CertificateFiles(tmp_path, trustme.CA())
+    return CertificateFiles(tmp_path)
 
 
 async def presented(proxy: RunningProxy, context: ssl.SSLContext) -> bytes:
@@ -52,6 +35,21 @@ async def presented(proxy: RunningProxy, context: ssl.SSLContext) -> bytes:
     writer.close()
     await writer.wait_closed()
     return found
+
+
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def close(*connections: Connection) -> None:
+    for _, writer in connections:
+        writer.close()
+
+
+async def until_open(proxy: RunningProxy, count: int) -> None:
+    """Return when the proxy has accepted so many connections."""
+    async with asyncio.timeout(20):
+        while proxy.proxy.listeners[0].open_connections < count:  # noqa: ASYNC110  # it has no event
+            await asyncio.sleep(0)
 
 
 async def until_refused(proxy: RunningProxy) -> None:
@@ -105,23 +103,17 @@ async def test_client_certificates_can_be_required(files: CertificateFiles) -> N
 
 
 async def test_an_upstream_with_tls_is_verified(files: CertificateFiles) -> None:
-    backend = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    backend.load_cert_chain(files.certificate, files.key)
-
-    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=backend)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    trusting = forward_all(url, more=f'tls {{ ca-cert "{files.ca}" }}')
-    careless = forward_all(url, more="tls { insecure-skip-verify #true }")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(files.certificate, files.key)
+    trusting, careless = f'tls {{ ca-cert "{files.ca}" }}', "tls { insecure-skip-verify #true }"
     statuses = []
-    async with server, running_proxy(trusting) as proxy, client() as http:
-        for text in (trusting, careless, forward_all(url, more="tls")):
-            await proxy.reload(text)
+    async with (
+        BytesServer(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", tls=tls) as backend,
+        running_proxy(HEALTH) as proxy,
+        client() as http,
+    ):
+        for upstream in (trusting, careless, "tls"):
+            await proxy.reload(forward_all(backend.address, more=upstream))
             statuses.append((await http.get(proxy.url)).status)
 
     assert statuses == [204, 204, 502]
@@ -172,6 +164,97 @@ async def test_draining_ends_requests_in_progress_and_refuses_new_ones() -> None
         body = await response.read()
 
     assert (response.status, body) == (200, b"done")
+
+
+LONG_DRAIN = "system { graceful-shutdown-timeout-secs 3600 }\n"
+"""Longer than any test may take: what waits for the end of it fails."""
+
+
+async def opened(proxy: RunningProxy, *, tls: ssl.SSLContext | None = None) -> Connection:
+    """Open a connection and say nothing."""
+    host, _, port = proxy.address.partition(":")
+    return await asyncio.open_connection(host, int(port), ssl=tls)
+
+
+async def request(connection: Connection, sent: bytes = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") -> bytes:
+    """Send a request and return the head of the response. Its body stays unread."""
+    reader, writer = connection
+    writer.write(sent)
+    return await reader.readuntil(b"\r\n\r\n")
+
+
+async def until_draining(proxy: RunningProxy) -> None:
+    proxy.stopping.request()
+    await until_refused(proxy)
+
+
+async def test_draining_closes_idle_connections_at_once() -> None:
+    async with running_proxy(LONG_DRAIN + HEALTH) as proxy:
+        used, silent = await opened(proxy), await opened(proxy)
+        head = await request(used)
+        await until_open(proxy, 2)
+
+        await until_draining(proxy)
+        rest = [await reader.read() for reader, _ in (used, silent)]
+
+    assert b"Connection: close" not in head
+    assert (rest[0][:1], rest[1]) == (b"{", b"")
+    close(used, silent)
+
+
+async def test_draining_waits_for_no_goodbye_of_an_idle_tls_client(files: CertificateFiles) -> None:
+    context = ssl.create_default_context(cafile=files.ca)
+    async with running_proxy(LONG_DRAIN + HEALTH, listeners=files.listener()) as proxy:
+        idle = await opened(proxy, tls=context)
+        await request(idle)
+        idle[1].transport.pause_reading()  # type: ignore[attr-defined]  # every transport of a socket has it
+
+        await until_draining(proxy)
+
+    idle[1].transport.abort()
+
+
+async def test_draining_lets_a_request_that_has_begun_arrive() -> None:
+    async with running_proxy(LONG_DRAIN + HEALTH) as proxy:
+        begun, other = await opened(proxy), await opened(proxy)
+        begun[1].write(b"GET / HTTP/1.1\r\n")
+        await request(other)  # what was sent before it has arrived
+
+        await until_draining(proxy)
+        begun[1].write(b"Host: x\r\n\r\n")
+        response = await begun[0].read()
+
+    assert response.startswith(b"HTTP/1.1 200 OK")
+    assert b"Connection: close" in response
+    close(begun, other)
+
+
+async def test_draining_lets_the_body_of_a_request_arrive() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+    arrived = asyncio.Event()
+
+    async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"ab")
+        arrived.set()
+        await reader.readexactly(2)
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    backend = await asyncio.start_server(read, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{backend.sockets[0].getsockname()[1]}"
+    async with backend, running_proxy(LONG_DRAIN + forward_all(url)) as proxy:
+        upload = await opened(proxy)
+        upload[1].write(head + b"ab")
+        await arrived.wait()
+
+        await until_draining(proxy)
+        upload[1].write(b"cd")
+        response = await upload[0].read()
+
+    assert response.startswith(b"HTTP/1.1 204")
+    assert b"Connection: close" in response
+    close(upload)
 
 
 async def test_a_client_that_goes_away_takes_its_request_with_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -189,11 +190,62 @@ async def test_files_have_ranges_and_only_get_and_head(site: Path) -> None:
     assert (head.status, head.headers["Content-Length"]) == (200, "10")
 
 
+REMOVING = 'policies { response-headers { set { X-A "1" }; remove "Server" "Date" "ETag" } }'
+
+
 async def test_the_policy_for_responses_holds_for_our_own() -> None:
-    policy = 'policies { response-headers { set { X-A "1" }; remove "Server" } }'
-    text = f'routes {{ route "r" {{ matches {{ path "/" }}; builtin-handler "health"; {policy} }} }}'
+    text = f'routes {{ route "r" {{ matches {{ path "/" }}; builtin-handler "not-found"; {REMOVING} }} }}'
     async with running_proxy(text) as proxy:
         _, _, response = await get(proxy, "/")
 
     assert response.headers["X-A"] == "1"
-    assert response.headers.get("Server") != "sentinel"
+    assert response.headers.keys().isdisjoint(("Server", "Date"))
+
+
+async def test_the_policy_for_responses_holds_for_files(site: Path) -> None:
+    text = serve_files(site).replace("static-files", f"{REMOVING}; static-files")
+    async with running_proxy(text) as proxy:
+        _, body, response = await get(proxy, "/")
+
+    assert (body, response.headers["X-A"], response.headers["Content-Type"]) == ("home", "1", "text/html")
+    assert response.headers.keys().isdisjoint(("Server", "Date", "ETag"))
+
+
+async def test_of_an_error_a_policy_only_removes_headers(site: Path) -> None:
+    text = serve_files(site).replace("static-files", f"{REMOVING}; static-files")
+    async with running_proxy(text) as proxy:
+        status, _, response = await get(proxy, "/missing")
+
+    assert status == 404
+    assert set(response.headers) == {"Content-Type", "Content-Length"}
+
+
+async def test_a_file_is_counted_with_the_status_that_was_sent(site: Path) -> None:
+    async with running_proxy(serve_files(site)) as proxy:
+        _, _, response = await get(proxy, "/")
+        unchanged, _, _ = await get(proxy, "/", **{"If-None-Match": response.headers["ETag"]})
+        await get(proxy, "/", Range="bytes=1-2")
+        counted = [proxy.metric("zentinel_requests_total", status=status) for status in ("200", "206", "304")]
+
+    assert unchanged == 304
+    assert counted == [1, 1, 1]
+
+
+async def test_a_client_that_goes_away_during_a_file_is_no_error(
+    site: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (site / "large").write_bytes(bytes(2**26))  # more than the buffers of two sockets
+    async with running_proxy(serve_files(site)) as proxy:
+        host, _, port = proxy.address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readexactly(2**16)
+        active = proxy.metric("zentinel_active_requests")
+        writer.transport.abort()
+        async with asyncio.timeout(20):
+            while proxy.metric("zentinel_active_requests"):  # noqa: ASYNC110  # it has no event
+                await asyncio.sleep(0)
+        counted = proxy.metric("zentinel_requests_total", status="499")
+
+    assert (active, counted) == (1, 1)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

@@ -37,6 +37,7 @@ from sentinel.runtime.tracing import NO_TRACING
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock, run, simulated
+from tests.support.clocks import AdjustedClock
 from tests.support.fleet.listed_fleet import Change, ListedFleet, changes
 from tests.support.pulse_harness import PulseRecorder, make_pulse
 
@@ -77,13 +78,6 @@ class Record(msgspec.Struct):
     pacing: list[Mapping[str, object]] = []
     log: list[tuple[str, object]] = []
     metrics: dict[tuple[str, str], float] = {}
-
-
-class AdjustedClock(SimulatedClock):
-    offset = timedelta(0)
-
-    def now(self) -> datetime:
-        return super().now() + self.offset
 
 
 class FleetClient(RestClient):

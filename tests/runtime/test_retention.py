@@ -14,7 +14,7 @@ from sentinel.runtime.log import get_logger
 from sentinel.runtime.retention import BATCH_SIZE, INTERVAL, Retention, RetentionRule
 from sentinel.testing.clock import ManualClock
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 class Rows:

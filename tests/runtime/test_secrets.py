@@ -5,31 +5,20 @@ from __future__ import annotations
 import pytest
 
 from sentinel.runtime.secrets import KEPT, Redactor
+from tests.support.clocks import MonotonicSeconds
 
 MINUTE = 60.0
-
-
-class Seconds:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_kept(self) -> None:
-        """Let the time pass for which a secret stays masked after its use."""
-        self.now += KEPT.total_seconds()
+KEPT_SECONDS = KEPT.total_seconds()
+"""For this long, a secret stays masked after its use."""
 
 
 @pytest.fixture
-def seconds() -> Seconds:
-    return Seconds()
+def seconds() -> MonotonicSeconds:
+    return MonotonicSeconds()
 
 
 @pytest.fixture
-def redactor(seconds: Seconds) -> Redactor:
+def redactor(seconds: MonotonicSeconds) -> Redactor:
     return Redactor(["permanent"], now=seconds)
 
 
@@ -37,11 +26,13 @@ def masked(redactor: Redactor, *texts: str) -> list[bool]:
     return [redactor.redact(text) == "***" for text in texts]
 
 
-def test_a_secret_is_forgotten_some_minutes_after_its_last_use(redactor: Redactor, seconds: Seconds) -> None:
+def test_a_secret_is_forgotten_some_minutes_after_its_last_use(
+    redactor: Redactor, seconds: MonotonicSeconds
+) -> None:
     redactor.set_in_use("config", ["one-secret"])
-    seconds.pass_kept()
+    seconds.now += KEPT_SECONDS
     redactor.set_in_use("config", ["two-secret"])
-    seconds.now += KEPT.total_seconds() - 1
+    seconds.now += KEPT_SECONDS - 1
     redactor.set_in_use("config", ["two-secret"])
     assert masked(redactor, "one-secret", "two-secret") == [True, True]
 
@@ -51,11 +42,13 @@ def test_a_secret_is_forgotten_some_minutes_after_its_last_use(redactor: Redacto
     assert masked(redactor, "one-secret", "two-secret", "permanent") == [False, True, True]
 
 
-def test_a_secret_of_two_users_is_masked_until_both_are_gone(redactor: Redactor, seconds: Seconds) -> None:
+def test_a_secret_of_two_users_is_masked_until_both_are_gone(
+    redactor: Redactor, seconds: MonotonicSeconds
+) -> None:
     redactor.set_in_use("a", ["one-secret"])
     redactor.set_in_use("b", ["one-secret"])
     redactor.set_in_use("a", [])
-    seconds.pass_kept()
+    seconds.now += KEPT_SECONDS
     redactor.set_in_use("c", ["other-secret"])
     assert masked(redactor, "one-secret") == [True]
 
@@ -63,15 +56,17 @@ def test_a_secret_of_two_users_is_masked_until_both_are_gone(redactor: Redactor,
     redactor.set_in_use("c", [])
     assert masked(redactor, "one-secret") == [True]
 
-    seconds.pass_kept()
+    seconds.now += KEPT_SECONDS
     redactor.set_in_use("d", [])
     assert masked(redactor, "one-secret") == [False]
 
 
-def test_a_secret_that_is_used_again_counts_from_its_last_use(redactor: Redactor, seconds: Seconds) -> None:
+def test_a_secret_that_is_used_again_counts_from_its_last_use(
+    redactor: Redactor, seconds: MonotonicSeconds
+) -> None:
     redactor.set_in_use("config", ["one-secret"])
     redactor.set_in_use("config", [])
-    seconds.now += KEPT.total_seconds() - 1
+    seconds.now += KEPT_SECONDS - 1
     redactor.set_in_use("config", ["one-secret"])
     redactor.set_in_use("config", [])
     seconds.now += 1
@@ -81,27 +76,27 @@ def test_a_secret_that_is_used_again_counts_from_its_last_use(redactor: Redactor
     assert masked(redactor, "one-secret") == [True]
 
 
-def test_the_password_in_a_url_is_forgotten_with_it(redactor: Redactor, seconds: Seconds) -> None:
+def test_the_password_in_a_url_is_forgotten_with_it(redactor: Redactor, seconds: MonotonicSeconds) -> None:
     redactor.set_in_use("config", ["amqp://user:pass%2Fword@broker"])
     assert masked(redactor, "pass%2Fword", "pass/word") == [True, True]
 
     redactor.set_in_use("config", [])
-    seconds.pass_kept()
+    seconds.now += KEPT_SECONDS
     redactor.set_in_use("config", [])
 
     assert masked(redactor, "pass/word") == [False]
 
 
-def test_a_permanent_secret_stays_if_a_user_releases_it(redactor: Redactor, seconds: Seconds) -> None:
+def test_a_permanent_secret_stays_if_a_user_releases_it(redactor: Redactor, seconds: MonotonicSeconds) -> None:
     redactor.set_in_use("config", ["permanent"])
     redactor.set_in_use("config", [])
-    seconds.pass_kept()
+    seconds.now += KEPT_SECONDS
     redactor.set_in_use("config", ["another"])
 
     assert masked(redactor, "permanent") == [True]
 
 
-def test_old_tokens_of_a_client_are_forgotten(redactor: Redactor, seconds: Seconds) -> None:
+def test_old_tokens_of_a_client_are_forgotten(redactor: Redactor, seconds: MonotonicSeconds) -> None:
     add = redactor.rotating()
     for number in range(100):
         add("client-key")
@@ -112,7 +107,7 @@ def test_old_tokens_of_a_client_are_forgotten(redactor: Redactor, seconds: Secon
     assert repr(redactor) == "Redactor(19 secrets)"
 
 
-def test_clients_do_not_replace_the_tokens_of_each_other(redactor: Redactor, seconds: Seconds) -> None:
+def test_clients_do_not_replace_the_tokens_of_each_other(redactor: Redactor, seconds: MonotonicSeconds) -> None:
     redactor.rotating()("first-token")
     add = redactor.rotating()
     for number in range(100):

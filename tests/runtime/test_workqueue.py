@@ -25,6 +25,7 @@ from sentinel.runtime.workqueue import Again, Completed, Crashed, Never, RunOutc
 from sentinel.testing import loop
 from sentinel.testing.clock import START, ManualClock
 from sentinel.testing.loop import SimulatedClock, simulated
+from tests.support.clocks import AdjustedClock
 
 LOG = get_logger("test")
 SILENT = Log(logging.Logger("silent", logging.CRITICAL), {})  # noqa: LOG001  # pytest must not capture it
@@ -554,16 +555,6 @@ async def test_runs_that_never_wait_do_not_block_the_event_loop() -> None:
     assert runs < 1000
 
 
-class AdjustedClock(SimulatedClock):
-    """A wall clock that is adjusted without affecting sleeps."""
-
-    def __init__(self) -> None:
-        self.adjustment = timedelta(0)
-
-    def now(self) -> datetime:
-        return super().now() + self.adjustment
-
-
 @pytest.fixture
 def clock() -> AdjustedClock:
     return AdjustedClock()
@@ -576,7 +567,7 @@ async def test_setting_the_wall_clock_back_delays_nothing(clock: AdjustedClock) 
         queue.add_after("a", delay=10 * SECOND)
         queue.add_after("b", delay=20 * SECOND)
         await asyncio.sleep(5)
-        clock.adjustment = -timedelta(hours=1)
+        clock.offset = -timedelta(hours=1)
         await asyncio.sleep(10)
         queue.add_after("c", delay=10 * SECOND)
         await asyncio.sleep(60)
@@ -590,7 +581,7 @@ async def test_a_set_back_is_detected_when_a_key_is_delayed(clock: AdjustedClock
     async with script.processing() as queue:
         queue.add_after("a", delay=10 * SECOND)
         await asyncio.sleep(5)
-        clock.adjustment = -timedelta(hours=1)
+        clock.offset = -timedelta(hours=1)
         queue.add_after("b", delay=SECOND)
         await asyncio.sleep(60)
 

@@ -92,7 +92,7 @@ async def collected_traces(redact: Callable[[str], str] = str) -> AsyncIterator[
 
 def attributes_of(span: Span) -> dict[str, object]:
     """Return the attributes of a span by name."""
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in span.attributes}
 
 
 def traceparent_of(span: Span, *, flags: str = "01") -> str:

@@ -140,7 +140,7 @@ class SimulatedHistory:
             case 11:
                 process = self._random.choice(self._world.processes)
                 clock = self._world.api_clock if self._random.random() < 0.3 else process.clock
-                clock.skew = self._world.skew()
+                clock.offset = self._world.skew()
             case 12:
                 await self._restart_hanging_adapter()
 

@@ -9,25 +9,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.testing.loop import SimulatedClock
 from tests.sim.network import Network
 from tests.sim.trace import Trace
+from tests.support.clocks import AdjustedClock
 
 DRAIN, _NO_DRAIN = timedelta(seconds=4), timedelta(0)
-
-
-class SkewedClock(SimulatedClock):
-    """A clock that is off by `skew`, which may change at any time."""
-
-    def __init__(self, skew: timedelta) -> None:
-        self.skew = skew
-
-    def now(self) -> datetime:
-        return super().now() + self.skew
 
 
 class SimulatedProcess(ABC):
@@ -36,7 +26,7 @@ class SimulatedProcess(ABC):
     def __init__(self, name: str, trace: Trace, *, network: Network, skew: timedelta) -> None:
         self.name = name
         self.network = network
-        self.clock = SkewedClock(skew)
+        self.clock = AdjustedClock(skew)
         self.trace = trace
         self._running: asyncio.Task[None] | None = None
         self._stopping = Stopping()

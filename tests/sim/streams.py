@@ -14,16 +14,8 @@ from random import Random
 import msgspec
 
 from sentinel.core.pulse.observation import read_resource
+from sentinel.ports import fleet_stream
 from sentinel.ports.fleet_store import StoredResource
-from sentinel.ports.fleet_stream import (
-    Changed,
-    Connected,
-    Disconnected,
-    Removed,
-    StreamEnd,
-    StreamItem,
-    Synced,
-)
 from tests.sim.faults import FaultRates
 from tests.sim.network import Network
 from tests.sim.trace import Trace
@@ -48,7 +40,7 @@ class SimulatedStream:
         plurals: Sequence[str],
         random: Random,
     ) -> None:
-        self.on_items: Callable[[Sequence[StreamItem]], None] = lambda items: None
+        self.on_items: Callable[[Sequence[fleet_stream.StreamItem]], None] = lambda items: None
         """Called with what the pulse gets, just before it does."""
         self._name = name
         self._trace = trace
@@ -57,8 +49,8 @@ class SimulatedStream:
         self._plurals = plurals
         self._random = random
         self._present: dict[str, bytes] = {}
-        self._unsent: deque[StreamItem] = deque()
-        self._recent: deque[StreamItem] = deque(maxlen=_KEPT)
+        self._unsent: deque[fleet_stream.StreamItem] = deque()
+        self._recent: deque[fleet_stream.StreamItem] = deque(maxlen=_KEPT)
         self._is_followed = False
         self._has_changes = asyncio.Event()
 
@@ -69,39 +61,39 @@ class SimulatedStream:
             return
         if after is None:
             self._present.pop(resource.id, None)
-            self._enqueue(Removed(resource.id))
+            self._enqueue(fleet_stream.Removed(resource.id))
         else:
             self._present[resource.id] = after.document
             self._enqueue(_changed(after.document))
 
-    async def follow(self) -> AsyncGenerator[Sequence[StreamItem], None]:
+    async def follow(self) -> AsyncGenerator[Sequence[fleet_stream.StreamItem], None]:
         self._unsent.clear()
         is_resumed, self._is_followed = False, True
         try:
             while True:
                 if not self._network.is_cut:
-                    yield (Connected(is_resumed=is_resumed),)
+                    yield (fleet_stream.Connected(is_resumed=is_resumed),)
                     if not is_resumed:
-                        yield self._sent(*map(_changed, self._present.values()), Synced())
+                        yield self._sent(*map(_changed, self._present.values()), fleet_stream.Synced())
                     is_resumed = True
                     while not self._breaks():
                         yield self._sent(*await self._next_items())
                 retry_after = timedelta(seconds=5 * self._random.random())
-                yield (Disconnected(StreamEnd.CLOSED, "simulated", retry_after),)
+                yield (fleet_stream.Disconnected(fleet_stream.StreamEnd.CLOSED, "simulated", retry_after),)
                 await asyncio.sleep(retry_after.total_seconds())
         finally:
             self._is_followed = False
 
-    def _enqueue(self, item: StreamItem) -> None:
+    def _enqueue(self, item: fleet_stream.StreamItem) -> None:
         if self._is_followed:
             self._unsent.append(item)
             self._has_changes.set()
 
-    def _sent(self, *items: StreamItem) -> Sequence[StreamItem]:
+    def _sent(self, *items: fleet_stream.StreamItem) -> Sequence[fleet_stream.StreamItem]:
         self.on_items(items)
         return items
 
-    async def _next_items(self) -> list[StreamItem]:
+    async def _next_items(self) -> list[fleet_stream.StreamItem]:
         while not self._unsent:
             self._has_changes.clear()
             await self._has_changes.wait()
@@ -131,7 +123,7 @@ class SimulatedStream:
                 self._unsent.popleft()  # a change that is lost with the connection
         return True
 
-    def _lie(self) -> StreamItem:
+    def _lie(self) -> fleet_stream.StreamItem:
         resource_id = self._random.choice(sorted(self._present))
         document = msgspec.json.decode(self._present[resource_id])
         document["generation"] += self._random.randint(1, _MAX_LIE)
@@ -142,5 +134,5 @@ class SimulatedStream:
         return self._faults.failed > 0 and self._random.random() < share
 
 
-def _changed(document: bytes) -> StreamItem:
-    return Changed(read_resource(msgspec.Raw(document)))
+def _changed(document: bytes) -> fleet_stream.StreamItem:
+    return fleet_stream.Changed(read_resource(msgspec.Raw(document)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -13,13 +14,12 @@ from sentinel.core.events import Event
 from sentinel.core.pulse.observation import read_resource
 from sentinel.ports.fleet_stream import Changed, Disconnected, Removed, StreamEnd
 from sentinel.ports.publisher import PublishOutcome, Receipt
-from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.fleet_stream import FakeFleetStream
-from sentinel.testing.loop import SimulatedClock, simulated
-from tests.sim.test_pulse import ScriptedPublisher
-from tests.support.pulse_harness import MINUTE, SECOND, PulseRecorder, make_pulse
+from sentinel.testing.loop import simulated
+from tests.sim.pulse_simulation import PulseSimulation, ScriptedPublisher
+from tests.support.pulse_harness import MINUTE, SECOND
 
 
 class NeverTwiceAtOnce(ScriptedPublisher):
@@ -37,7 +37,7 @@ class NeverTwiceAtOnce(ScriptedPublisher):
             self.is_busy = False
 
 
-class StreamSimulation:
+class StreamSimulation(PulseSimulation):
     """A pulse over a fleet of ready clusters, and its stream."""
 
     def __init__(
@@ -46,28 +46,13 @@ class StreamSimulation:
         *,
         clusters: int = 3,
         has_stream: bool = True,
-        max_events_per_second: float | None = None,
-        may_publish: Callable[[], bool] = lambda: True,
-        message_data: dict[str, str] | None = None,
+        **options: Any,
     ) -> None:
-        self.clock = SimulatedClock()
-        self.fleet = FakeFleet(page_size=2, has_stream=has_stream)
-        self.stream = FakeFleetStream(self.fleet)
-        self.publisher = publisher or ScriptedPublisher()
-        self.recorder = PulseRecorder()
-        self.stopping = Stopping()
-        self.pulse = make_pulse(
-            fleet=self.fleet,
-            stream=self.stream,
-            publisher=self.publisher,
-            clock=self.clock,
-            observer=self.recorder,
-            max_events_per_second=max_events_per_second,
-            may_publish=may_publish,
-            message_data=message_data,
-        )
+        fleet = FakeFleet(page_size=2, has_stream=has_stream)
+        self.stream = FakeFleetStream(fleet)
+        super().__init__(publisher, fleet=fleet, stream=self.stream, **options)
         for n in range(clusters):
-            self.fleet.put(f"cls-{n}", observed_generation=1, is_ready=True, last_updated_time=START)
+            self.put_ready(f"cls-{n}")
 
     def change(self, *resource_ids: str) -> None:
         """Change the specs, and let the stream say so."""

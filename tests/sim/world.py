@@ -32,11 +32,12 @@ from tests.sim.faults import FaultRates, randomness
 from tests.sim.fleet_checker import FleetChecker
 from tests.sim.message_checker import MessageLog
 from tests.sim.network import Network, SimulatedApi
-from tests.sim.process import SimulatedProcess, SkewedClock
+from tests.sim.process import SimulatedProcess
 from tests.sim.pulse_process import BrokerLink, SimulatedPulse
 from tests.sim.streams import SimulatedStream
 from tests.sim.trace import Trace
 from tests.sim.users import Users
+from tests.support.clocks import AdjustedClock
 
 _RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0)
 
@@ -62,7 +63,7 @@ class World:
     def __init__(self, seed: int, planted: PlantedFault) -> None:
         self.random = randomness(seed, "world")
         self.clock = SimulatedClock()
-        self.api_clock = SkewedClock(timedelta(0))
+        self.api_clock = AdjustedClock()
         self.trace = trace = Trace(seed)
         self.faults = faults = FaultRates(randomness(seed, "weather"))
         self._required = {kind.plural: kind.required_adapters for kind in (CLUSTERS, NODEPOOLS)}

@@ -29,7 +29,7 @@ PERMISSIONS = table(
 )
 OPEN_GUARD = Guard(identities=(), permissions=PERMISSIONS, is_insecure=True)
 OK_SPEC = (ResponseSpec(status=200, description="OK."),)
-TIMEOUT = 10
+TIMEOUT = 60
 """In seconds; only a failing test waits this long."""
 
 

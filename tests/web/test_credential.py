@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
+
+import jwt
 
 from sentinel.core.access import Action, Identity, Role
+from sentinel.drivers.identity.jwt import JwtKey
 from sentinel.testing.identities import MemoryIdentities
 from sentinel.web.credential import NO_TOKEN
 from sentinel.web.identity import UNAUTHENTICATED, Guard
@@ -29,6 +33,20 @@ async def test_a_credential_ends_when_its_token_gets_another_role() -> None:
     identities.known["ops-token"] = Identity("ops", Role.VIEWER)
 
     assert not await credential.is_valid()
+
+
+async def test_the_credential_of_a_web_token_ends_at_its_exp(tmp_path: Path) -> None:
+    secret, now = b"0123456789abcdef0123456789abcdef", 1_000.0
+    (tmp_path / "key").write_bytes(secret)
+    token = jwt.encode({"sub": "ops", "role": "operator", "exp": 1_010}, secret, algorithm="HS256")
+    guard = Guard(identities=[JwtKey(tmp_path / "key", now=lambda: now)])
+    credential = guard.credential(OPS, {"authorization": f"Bearer {token}"})
+
+    now = 1_009.0
+    before = await credential.is_valid()
+    now = 1_010.0
+
+    assert (before, await credential.is_valid()) == (True, False)
 
 
 async def test_an_outage_does_not_end_a_credential() -> None:

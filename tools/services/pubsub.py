@@ -31,7 +31,7 @@ def ping(host: str) -> None:
     Raises `NotListening` if nothing listens yet, `ServiceError` if something else responds.
     """
     # Heavy: only commands that need Pub/Sub load it.
-    import grpc  # type: ignore[import-untyped]  # it ships no types
+    import grpc
     from google.api_core import exceptions
     from google.pubsub_v1.services.publisher import PublisherClient
     from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport

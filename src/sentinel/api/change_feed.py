@@ -145,18 +145,28 @@ class ChangeFeed:
         """By plural; only those that have readers."""
         self._is_needed = asyncio.Event()
         self._is_following = asyncio.Event()
+        self._failure: Unavailable | None = None
+        """Why the log cannot be read; None after every success, and while no stream needs it."""
+        self._failures = 0
+        """In a row."""
         self.position: Position | None = None
         """Up to where the log was read; None while no stream needs it."""
 
+    def require_available(self) -> None:
+        """Raise `Unavailable` if the feed could not begin to follow the log when it last tried."""
+        if self._failure is not None and not self._is_following.is_set():
+            raise self._failure
+
     @asynccontextmanager
-    async def joined(self, query: StreamQuery) -> AsyncIterator[FeedReader]:
-        """Take part in the feed. Waits until the feed has begun to follow the log."""
+    async def joined(self, query: StreamQuery, *, timeout: timedelta) -> AsyncIterator[FeedReader]:
+        """Take part in the feed. Waits until the feed has begun to follow the log, or raises `TimeoutError`."""
         recent = self._recent.setdefault(query.plural, _Recent())
         reader = FeedReader(query, self, recent)
         recent.readers[reader] = None
         self._is_needed.set()
         try:
-            await self._is_following.wait()
+            async with asyncio.timeout(timeout.total_seconds()):
+                await self._is_following.wait()
             reader.restart()
             yield reader
         finally:
@@ -169,23 +179,23 @@ class ChangeFeed:
         await stopping.interrupts(self._run())
 
     async def _run(self) -> None:
-        failures = 0
         while True:
             await self._is_needed.wait()
             try:
                 async with self._changes.wakeups() as committed:
                     await self._follow(committed)
-                failures = 0
                 continue
             except PositionLost as error:
                 self._log.warning("changes.lost", error=error)
                 self._end_all()
             except Unavailable as error:
                 self._log.warning("changes.failed", error=error)
+                self._failure = error
             except Exception as error:
                 self._log.exception("changes.failed", error=error)
-            await asyncio.sleep(_RETRY.delay(failures, 0.0).total_seconds())
-            failures += 1
+                self._failure = Unavailable("the log of changes cannot be read")
+            await asyncio.sleep(_RETRY.delay(self._failures, 0.0).total_seconds())
+            self._failures += 1
 
     async def _follow(self, committed: asyncio.Event) -> None:
         """Read the log until no stream is left."""
@@ -195,6 +205,7 @@ class ChangeFeed:
                 self.position = await self._changes.newest()
                 self._is_following.set()
             is_complete = await self._read(self.position)
+            self._failure, self._failures = None, 0
             await asyncio.sleep(_PAUSE.total_seconds())
             if is_complete:
                 await _wait(committed, _POLL_INTERVAL)
@@ -216,7 +227,7 @@ class ChangeFeed:
     def _stop_following(self) -> None:
         self._is_needed.clear()
         self._is_following.clear()
-        self.position = None
+        self._failure = self.position = None
 
     def _end_all(self) -> None:
         """End every stream: changes are missing. Clients begin again."""
@@ -228,10 +239,13 @@ class ChangeFeed:
         self._stop_following()
 
 
-async def read_entries(log: ChangeLog, changes: Sequence[Change]) -> AsyncGenerator[ChangedEntry, None]:
-    """Read the resources of changes, a few at a time."""
+async def read_entries(
+    log: ChangeLog, changes: Sequence[Change], *, timeout: timedelta | None = None
+) -> AsyncGenerator[ChangedEntry, None]:
+    """Read the resources of changes, a few at a time. Raises `TimeoutError` if one read takes longer."""
     for batch in _batches(changes):
-        found = await log.current([change.resource.resource_id for change in batch])
+        async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
+            found = await log.current([change.resource.resource_id for change in batch])
         for change in batch:
             yield ChangedEntry(change, found.get(change.resource.resource_id))
 

@@ -8,7 +8,7 @@ Changes come from the feed that all streams share, or from the log where a strea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Final, Protocol
@@ -37,8 +37,13 @@ COMMENT_INTERVAL: Final = timedelta(seconds=10)
 """Between two comments while nothing happens. Clients expect one at least every 15 seconds."""
 _TOKEN_INTERVAL: Final = timedelta(seconds=1)
 """How often tokens are checked."""
+_TOKEN_TIMEOUT: Final = timedelta(seconds=5)
+"""For one check. A token counts as valid until a check says otherwise."""
 _READ_TIMEOUT: Final = timedelta(seconds=12)
-"""For one read of the database. A stream that waits longer ends, so that no client waits without a comment."""
+"""For one read of the database. A stream that waits longer ends, so that no client waits without a comment. One
+that is being opened gets a 503."""
+_MAX_SILENCE: Final = timedelta(seconds=2)
+"""Before a read of the log. Together with the read, it is shorter than what clients expect between comments."""
 _LIST_SIZE: Final = 200
 _LIST_BYTES: Final = 512 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
@@ -84,11 +89,20 @@ class ResourceStreams:
         self._open: dict[_ResourceStream, None] = {}
 
     async def open(self, query: StreamQuery, *, last_event_id: str | None, credential: Credential) -> Stream:
-        """Open a stream that begins, or goes on after an event. Raises a 410 `Problem` if it cannot go on."""
+        """Open a stream that begins, or goes on after an event.
+
+        Raises a 410 `Problem` if it cannot go on, and `Unavailable` while the database fails.
+        """
+        self._feed.require_available()
         try:
-            start = await self._start(last_event_id)
+            async with _read_timeout():
+                start = await self._start(last_event_id)
         except PositionLost as error:
             raise problem.gone(f"Last-Event-ID: {error}; list again, or begin without it") from None
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the log of changes was not read within {_READ_TIMEOUT.total_seconds():g} s"
+            ) from error
         stream = _ResourceStream(
             query,
             start,
@@ -109,20 +123,30 @@ class ResourceStreams:
     async def end_with_tokens(self, stopping: Stopping) -> None:
         """End streams whose tokens are no longer valid, until stopped."""
         while not await stopping.interrupts(asyncio.sleep(_TOKEN_INTERVAL.total_seconds())):
-            are_valid: dict[bytes, bool] = {}
-            for stream in list(self._open):
-                digest = stream.credential.digest
-                if digest not in are_valid:
-                    are_valid[digest] = await self._is_valid(stream.credential)
-                if not are_valid[digest]:
-                    stream.end()
+            await stopping.interrupts(self._check_tokens())
 
-    async def _is_valid(self, credential: Credential) -> bool:
+    async def _check_tokens(self) -> None:
+        by_token: dict[bytes, list[_ResourceStream]] = {}
+        for stream in self._open:
+            by_token.setdefault(stream.credential.digest, []).append(stream)
+        # All at once: a source of identities that does not respond must not delay the others.
+        async with asyncio.TaskGroup() as checks:
+            for streams in by_token.values():
+                checks.create_task(self._end_if_invalid(streams))
+
+    async def _end_if_invalid(self, streams: Sequence[_ResourceStream]) -> None:
+        """Check the token that these streams have in common."""
         try:
-            return await credential.is_valid()
+            async with asyncio.timeout(_TOKEN_TIMEOUT.total_seconds()):
+                is_valid = await streams[0].credential.is_valid()
+        except TimeoutError:
+            return
         except Exception as error:  # a source that fails must not end every stream, nor the server
             self._log.exception("streams.token_check_failed", error=error)
-            return True
+            return
+        if not is_valid:
+            for stream in streams:
+                stream.end()
 
     async def _start(self, last_event_id: str | None) -> EventId:
         if last_event_id is None:
@@ -173,6 +197,8 @@ class _ResourceStream:
         self._events: list[bytes] = []
         """Not sent yet."""
         self._size = 0
+        self._sent_at = 0.0
+        """When the last chunk was made, on the loop's clock."""
 
     def end(self) -> None:
         """End the stream after the chunk that is being sent."""
@@ -182,12 +208,13 @@ class _ResourceStream:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body. It ends early if the database fails: the client goes on after the last event."""
+        self._sent_at = asyncio.get_running_loop().time()
         try:
             if self._start.is_listing:
                 async with aclosing(self._list()) as chunks:
                     async for chunk in chunks:
                         yield chunk
-            async with self._feed.joined(self.query) as reader:
+            async with self._feed.joined(self.query, timeout=_READ_TIMEOUT) as reader:
                 self._reader = reader
                 async with aclosing(self._follow(reader)) as chunks:
                     async for chunk in chunks:
@@ -249,12 +276,14 @@ class _ResourceStream:
                     last_id = now()
                     yield server_sent_events.encode_id(str(EventId(self._position)))
                 else:
-                    yield server_sent_events.COMMENT
+                    yield self._chunk()
 
     async def _catch_up(self, reader: FeedReader) -> AsyncGenerator[bytes, None]:
         """Read the log up to now, from where the stream is."""
         is_complete = False
         while not (is_complete or self._is_over or reader.is_over):
+            if self._is_silent():  # much of the log may be about other resources
+                yield self._chunk()
             reader.restart()
             async with _read_timeout():
                 page = await self._changes.read(self._position, limit=PAGE_SIZE)
@@ -263,10 +292,10 @@ class _ResourceStream:
                 for change in page.changes
                 if self._is_wanted(change.resource.plural, change.resource.parent)
             ]
-            async with aclosing(read_entries(self._changes, wanted)) as entries:
+            async with aclosing(read_entries(self._changes, wanted, timeout=_READ_TIMEOUT)) as entries:
                 async for entry in entries:
                     self._add(entry.event(self.query))
-                    if self._size >= _CHUNK_BYTES:
+                    if self._size >= _CHUNK_BYTES or self._is_silent():
                         yield self._chunk()
             self._position, is_complete = page.position, page.is_complete
             if self._events:
@@ -283,10 +312,15 @@ class _ResourceStream:
             self._observer.event_sent(event.type)
 
     def _chunk(self) -> bytes:
-        chunk = b"".join(self._events)
+        """Return the events that were not sent, or a comment if there are none."""
+        chunk = b"".join(self._events) or server_sent_events.COMMENT
         self._events.clear()
         self._size = 0
+        self._sent_at = asyncio.get_running_loop().time()
         return chunk
+
+    def _is_silent(self) -> bool:
+        return asyncio.get_running_loop().time() - self._sent_at > _MAX_SILENCE.total_seconds()
 
 
 def _read_timeout() -> asyncio.Timeout:

@@ -16,7 +16,7 @@ from functools import cache
 
 import msgspec
 from cel_expr_python import cel  # type: ignore[import-untyped]  # its types are not marked as such
-from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2, timestamp_pb2  # type: ignore[import-untyped]
+from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2, timestamp_pb2
 
 from sentinel.core.fleet.documents import AdapterCondition, AdapterStatus
 from sentinel.core.fleet.expressions import (

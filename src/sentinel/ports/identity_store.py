@@ -1,4 +1,4 @@
-"""The store of identities: users, tokens and sign-ins, shared by all servers on one database.
+"""The store of identities: users, tokens, sign-ins and failed ones, shared by all servers on one database.
 
 A token and the token of a sign-in are stored as their SHA-256, a password as a slow hash. The implementations are
 SQLite, PostgreSQL, and memory in `sentinel.testing`; all pass one contract suite.
@@ -6,9 +6,9 @@ SQLite, PostgreSQL, and memory in `sentinel.testing`; all pass one contract suit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from sentinel.ports.audit import AuditWriter
 from sentinel.ports.database import AlreadyExists
 
 T = TypeVar("T")
+Failures: TypeAlias = Mapping[bytes, Sequence[datetime]]
+"""The times of failed sign-ins by key, oldest first. A key is the hash of a name or address."""
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +117,15 @@ class IdentityTransaction(AuditWriter, Protocol):
     def end_sign_ins(self, user: str) -> int:
         """End all sign-ins of a user. Returns how many."""
 
+    def failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        """Return the failures of those keys that have any, as other transactions have committed them."""
+
+    def lock_failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        """Return the failures of all keys, which no other transaction can change until this one ends."""
+
+    def replace_failed_sign_ins(self, key: bytes, times: Sequence[datetime]) -> None:
+        """Set the failures of a key that is locked: one or more, oldest first."""
+
 
 class IdentityStore(Protocol):
     """Users, tokens and sign-ins. Every call may raise `Unavailable`."""
@@ -134,6 +145,9 @@ class IdentityStore(Protocol):
     async def has_credentials(self) -> bool:
         """Return whether there is any user or token."""
 
+    async def failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        """Return the failures of those keys that have any."""
+
     async def user(self, name: str) -> User | None: ...
 
     async def users(self, *, after: str, limit: int) -> Sequence[User]:
@@ -150,3 +164,6 @@ class IdentityStore(Protocol):
 
     async def expire_sign_ins(self, before: datetime, *, limit: int) -> int:
         """Delete sign-ins that ended before this time, at most `limit`. Returns how many."""
+
+    async def expire_failed_sign_ins(self, before: datetime, *, limit: int) -> int:
+        """Delete failures of keys whose last one was before this time, of at most `limit`. Returns how many."""

@@ -21,8 +21,8 @@ class ProxyFacts(Protocol):
     async def resolve(self, hosts: Collection[str]) -> Mapping[str, Resolution]:
         """Look up names. Each of them has an answer: beyond the limits, `NOT_TRIED`.
 
-        Nothing is contacted but the name server. A forbidden host is not even looked up, and addresses that are
-        forbidden do not count.
+        Nothing is contacted but the name server. A forbidden host is not even looked up. A name that leads to a
+        forbidden address is forbidden.
         """
 
     async def read_certificates(

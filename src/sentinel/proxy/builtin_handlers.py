@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 
 from sentinel.core.proxy.model import BuiltinHandler, Configuration, HeaderPolicy
 from sentinel.ports.clock import Clock
-from sentinel.proxy.responses import json_page, page, problem
+from sentinel.proxy.responses import Response, json_page, page, problem
 from sentinel.proxy.upstreams import UpstreamStatus
 from sentinel.version import __version__
 
@@ -37,7 +37,7 @@ class BuiltinHandlers:
         self._started_at = clock.now()
         self._instance = socket.gethostname()
 
-    def respond(self, handler: BuiltinHandler, request: web.BaseRequest, request_id: str) -> web.Response:
+    def respond(self, handler: BuiltinHandler, request: web.BaseRequest, request_id: str) -> Response:
         now = self._clock.now()
         match handler:
             case BuiltinHandler.HEALTH:

@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 from sentinel.core.proxy import forwarded_headers
 from sentinel.core.proxy.forwarded_headers import Headers
 from sentinel.core.proxy.model import Route
-from sentinel.proxy.responses import problem
+from sentinel.proxy.responses import Response, ResponseHeaders, abort, problem
 from sentinel.proxy.telemetry import ProxyTelemetry
 from sentinel.proxy.upstreams import PooledTarget, UpstreamPool
 from sentinel.runtime.log import Log
@@ -45,7 +45,7 @@ class Forwarder:
 
     async def forward(
         self, request: web.BaseRequest, *, route: Route, pool: UpstreamPool, scheme: str, request_id: str
-    ) -> web.StreamResponse:
+    ) -> ResponseHeaders:
         """Return the response, already sent, or an error to send."""
         with pool.in_use():
             headers = _request_headers(request, route, scheme=scheme, request_id=request_id)
@@ -81,7 +81,7 @@ class Forwarder:
 
     async def _attempt(
         self, request: web.BaseRequest, route: Route, pool: UpstreamPool, target: PooledTarget, headers: Headers
-    ) -> web.StreamResponse:
+    ) -> ResponseHeaders:
         """Send the request to one target and stream the response. Raises `_AttemptFailed` if none began."""
         target.active += 1
         response: aiohttp.ClientResponse | None = None
@@ -129,18 +129,18 @@ class Forwarder:
 
     async def _stream(
         self, request: web.BaseRequest, response: aiohttp.ClientResponse, route: Route, pool: UpstreamPool
-    ) -> web.StreamResponse:
+    ) -> ResponseHeaders:
         content = response.content
-        status, reason, headers = response.status, response.reason, _response_headers(response, route)
+        status, reason, headers = response.status, response.reason, _response_headers(response)
         if content.is_eof() and content.exception() is None:
             # The body is here already. In one piece with the headers it costs one system call less.
-            whole = _WholeResponse(
-                status=status, reason=reason, headers=headers, body=content.read_nowait() or None
-            )
+            whole = Response(status=status, reason=reason, headers=headers, body=content.read_nowait() or None)
+            whole.policy = route.response_headers
             await whole.prepare(request)
             await whole.write_eof()
             return whole
-        sent = _StreamedResponse(status=status, reason=reason, headers=headers)
+        sent = ResponseHeaders(status=status, reason=reason, headers=headers)
+        sent.policy = route.response_headers
         await sent.prepare(request)
         while True:
             try:
@@ -157,26 +157,6 @@ class Forwarder:
         return sent
 
 
-class _StreamedResponse(web.StreamResponse):
-    """A response with the headers it was given. aiohttp would add a Server and a Content-Type of its own."""
-
-    async def _prepare_headers(self) -> None:
-        missing = [name for name in (hdrs.SERVER, hdrs.CONTENT_TYPE) if name not in self.headers]
-        await super()._prepare_headers()
-        for name in missing:
-            self.headers.popall(name, None)
-
-
-class _WholeResponse(web.Response, _StreamedResponse):
-    """The same, with its whole body."""
-
-
-def abort(request: web.BaseRequest) -> None:
-    """Reset the connection: the client must not take what it got for the whole response."""
-    if request.transport is not None:
-        request.transport.abort()
-
-
 def _request_headers(request: web.BaseRequest, route: Route, *, scheme: str, request_id: str) -> Headers:
     received = request.headers
     headers = forwarded_headers.end_to_end(received.items(), connection=received.get(hdrs.CONNECTION, ""))
@@ -188,7 +168,6 @@ def _request_headers(request: web.BaseRequest, route: Route, *, scheme: str, req
     return forwarded_headers.apply(route.request_headers, headers)
 
 
-def _response_headers(response: aiohttp.ClientResponse, route: Route) -> Headers:
+def _response_headers(response: aiohttp.ClientResponse) -> Headers:
     received = response.headers
-    headers = forwarded_headers.end_to_end(received.items(), connection=received.get(hdrs.CONNECTION, ""))
-    return forwarded_headers.apply(route.response_headers, headers)
+    return forwarded_headers.end_to_end(received.items(), connection=received.get(hdrs.CONNECTION, ""))

@@ -9,11 +9,13 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TypeAlias
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 
 from sentinel.core.proxy.model import Listener
 from sentinel.proxy import tls
-from sentinel.proxy.responses import problem
+from sentinel.proxy.responses import abort, problem
 from sentinel.runtime.listening import BACKLOG, Address, bind
 from sentinel.runtime.log import Log
 
@@ -30,41 +32,59 @@ class ProxyListener:
         self.listener = listener
         self.address = Address(listener.address.host, listener.address.port)
         """Once open, with the actual port."""
-        self.open_connections = 0
+        self.is_draining = False
         self._handle = handle
         self._log = log
         self._tls: ssl.SSLContext | None = None
         self._manager: web.Server | None = None
         self._server: asyncio.Server | None = None
-        self._is_draining = False
+        self._connections: set[_Connection] = set()
         self._closed = asyncio.Event()
         self._closed.set()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
 
     async def open(self) -> None:
         """Listen. Raises `ListenError`, or `Misconfigured` if the certificate cannot be read."""
         loop = asyncio.get_running_loop()
         listener = self.listener
-        self._tls = tls.listener_context(listener)
+        self._tls = accepting = tls.listener_context(listener)
+        if accepting is not None:
+            accepting.sni_callback = self._use_current_context
         # A client that has gone takes its request with it.
-        self._manager = manager = web.Server(self._respond, handler_cancellation=True)
+        self._manager = manager = web.Server(
+            self._respond, request_factory=_begin_request, handler_cancellation=True
+        )
         listening = await bind(self.address)
         self._server = await loop.create_server(
-            lambda: _Connection(manager, self, loop, self._log), sock=listening, backlog=BACKLOG, ssl=self._tls
+            lambda: _Connection(manager, self, loop, self._log), sock=listening, backlog=BACKLOG, ssl=accepting
         )
         self.address = Address(self.address.host, listening.getsockname()[1])
         self._log.info(
             "proxy.listening", listener=listener.id, address=str(self.address), tls=self._tls is not None
         )
 
-    def reload_certificate(self) -> None:
-        """Read the certificate again, for connections from now on. Raises `Misconfigured`."""
-        if self._tls is not None and self.listener.tls is not None:
-            tls.load_certificate(self._tls, self.listener.tls, f'listener "{self.listener.id}"')
+    def read_tls_files(self) -> ssl.SSLContext | None:
+        """Read certificate, key and CA again, for `use`. Raises `Misconfigured`."""
+        return tls.listener_context(self.listener)
+
+    def use(self, context: ssl.SSLContext | None) -> None:
+        """Use this context for connections from now on."""
+        self._tls = context
+
+    def _use_current_context(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> None:
+        """Called by OpenSSL at the start of a handshake: asyncio's server has only its first context."""
+        if self._tls is not None:
+            connection.context = self._tls
 
     async def drain(self) -> None:
-        """Accept no more connections, and return when those that are open have ended their request."""
-        if self._server is not None and self._manager is not None and not self._is_draining:
-            self._is_draining = True
+        """Accept no more connections, close idle ones, and return when the others have ended their request."""
+        if self._server is not None and not self.is_draining:
+            self.is_draining = True
             for listening in self._server.sockets:
                 asyncio.get_running_loop().remove_reader(listening)
             # A connection that was accepted just now gets its transport in the next steps of the loop. If the
@@ -72,7 +92,8 @@ class ProxyListener:
             for _ in range(_ACCEPT_STEPS):
                 await asyncio.sleep(0)
             self._server.close()
-            self._manager.pre_shutdown()
+            for connection in tuple(self._connections):
+                connection.close_if_idle()
         await self._closed.wait()
 
     async def close(self) -> None:
@@ -81,24 +102,24 @@ class ProxyListener:
             self._server.close()
             await self._manager.shutdown(_CLOSE_TIMEOUT.total_seconds())
 
-    def connection_opened(self) -> None:
-        self.open_connections += 1
+    def connection_opened(self, connection: _Connection) -> None:
+        self._connections.add(connection)
         self._closed.clear()
 
-    def connection_closed(self) -> None:
-        self.open_connections -= 1
-        if not self.open_connections:
+    def connection_closed(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
             self._closed.set()
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = await self._handle(self.listener, request)
-        if self._is_draining:  # its connection was not open yet when the others were asked to close
-            response.force_close()
-        return response
+        return await self._handle(self.listener, request)
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection. It is counted, and logs no traceback for a malformed request."""
+    """aiohttp's connection. It knows whether it is idle, and logs no traceback for a malformed request.
+
+    aiohttp itself would close idle connections only after all others, and from then on read no more of a body.
+    """
 
     def __init__(
         self, manager: web.Server, owner: ProxyListener, loop: asyncio.AbstractEventLoop, log: Log
@@ -112,14 +133,52 @@ class _Connection(web.RequestHandler):
         )
         self._owner = owner
         self._log = log
+        self._body: StreamReader | None = None
+        """That of the last request."""
+        self._is_responding = False
+        self._has_begun = False
+        """Whether a part of the next request has arrived."""
+
+    @property
+    def is_draining(self) -> bool:
+        return self._owner.is_draining
+
+    def close_if_idle(self) -> None:
+        """Close the connection, unless a request has at least begun to arrive."""
+        if self._is_responding or self._has_begun or self.transport is None:
+            return
+        is_flushed = not self.transport.get_write_buffer_size()
+        self.force_close()
+        if is_flushed:
+            # With TLS the transport would now wait for the client to say goodbye, too.
+            self._owner.connection_closed(self)
+
+    def request_began(self, body: StreamReader) -> None:
+        self._body = body
+        self._is_responding, self._has_begun = True, False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._owner.connection_opened()
+        self._owner.connection_opened(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._owner.connection_closed()
+        self._owner.connection_closed(self)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # Before aiohttp gets it, because the request may begin meanwhile.
+        if not self._is_responding and (self._body is None or self._body.is_eof()):
+            self._has_begun = True
+        super().data_received(data)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        finished = await super().finish_response(request, resp, start_time)
+        self._is_responding = False
+        if self.is_draining:
+            finished[0].force_close()
+        return finished
 
     def handle_error(
         self,
@@ -128,10 +187,36 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        if exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if isinstance(exc, ConnectionError):  # the client's: a target's is handled where it happens
+            self._log.debug("request.client_gone", error=exc)
+        elif exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self._log.exception("request.failed", error=exc, path=request.path)
         else:
             self._log.debug("request.malformed", error=exc)
+        if request.writer.output_size:
+            abort(request)  # part of a response has been sent
         response = problem(HTTPStatus(status), HTTPStatus(status).description)
         response.force_close()
         return response
+
+
+class _Request(web.BaseRequest):
+    """aiohttp's request. While the listener drains, the response says that the connection ends with it."""
+
+    @property
+    def keep_alive(self) -> bool:
+        connection = self.protocol
+        is_draining = isinstance(connection, _Connection) and connection.is_draining
+        return super().keep_alive and not is_draining
+
+
+def _begin_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    if isinstance(protocol, _Connection):
+        protocol.request_began(payload)
+    return _Request(message, payload, protocol, writer, task, asyncio.get_running_loop())

@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 from aiohttp import hdrs, web
 
-from sentinel.core.proxy import forwarded_headers
 from sentinel.core.proxy.matching import RequestFacts, RouteTable
 from sentinel.core.proxy.model import Configuration, HeaderPolicy, Listener, Route, blocks_that_need_restart
 from sentinel.ports.clock import Clock
@@ -25,11 +24,11 @@ from sentinel.ports.errors import Misconfigured
 from sentinel.proxy import static_files
 from sentinel.proxy.builtin_handlers import BuiltinHandlers
 from sentinel.proxy.configuration_file import LoadedConfiguration
-from sentinel.proxy.forwarding import Forwarder, abort
+from sentinel.proxy.forwarding import Forwarder
 from sentinel.proxy.listener import ProxyListener
 from sentinel.proxy.metrics_listener import MetricsListener
 from sentinel.proxy.pid_file import PidFile
-from sentinel.proxy.responses import problem
+from sentinel.proxy.responses import ErrorResponse, ResponseHeaders, abort, problem
 from sentinel.proxy.telemetry import NO_ROUTE, ProxyTelemetry
 from sentinel.proxy.tls import uses_tls
 from sentinel.proxy.upstreams import UpstreamPool, Upstreams
@@ -123,11 +122,12 @@ class Proxy:
         if wanted is None:
             raise Misconfigured(_summary(loaded.problems))
         pools = self._upstreams.prepare(wanted.upstreams)
+        unchanged = [listener for listener in self.listeners if listener.listener in wanted.listeners]
+        contexts = [listener.read_tls_files() for listener in unchanged]
         await self._metrics_listener.move(wanted.metrics)
         self._use(wanted, pools)
-        for listener in self.listeners:
-            if listener.listener in wanted.listeners:  # its files were just checked
-                listener.reload_certificate()
+        for listener, context in zip(unchanged, contexts, strict=True):
+            listener.use(context)
         self._remark(loaded)
         if blocks := blocks_that_need_restart(self._started_with, wanted):
             self._log.warning("reload.restart_required", blocks=blocks)
@@ -141,7 +141,7 @@ class Proxy:
             self._pid_file.remove()
 
     async def handle(self, listener: Listener, request: web.BaseRequest) -> web.StreamResponse:
-        """Respond to a request. The response may have been sent already."""
+        """Respond to a request. The response has been sent."""
         loop, telemetry = asyncio.get_running_loop(), self._telemetry
         started, generation = loop.time(), self._generation
         route = generation.routes.find(_facts(request), default=listener.default_route)
@@ -149,6 +149,8 @@ class Proxy:
         telemetry.active += 1
         try:
             response = await self._respond(generation, listener, route, request)
+            if not response.prepared:
+                await _send(response, request)
             status = response.status
             return response
         finally:
@@ -162,20 +164,30 @@ class Proxy:
 
     async def _respond(
         self, generation: _Generation, listener: Listener, route: Route | None, request: web.BaseRequest
-    ) -> web.StreamResponse:
+    ) -> ResponseHeaders:
+        """Return the response of a route, sent or to be sent."""
         if request.method == hdrs.METH_CONNECT:
             return problem(HTTPStatus.METHOD_NOT_ALLOWED, "this is not a forward proxy")
         if not request.rel_url.raw_path.startswith("/"):  # OPTIONS *
             return problem(HTTPStatus.BAD_REQUEST, "expected a path")
         if route is None:
             return problem(HTTPStatus.NOT_FOUND, "no route matches")
+        response = await self._respond_by(route, generation, listener, request)
+        if isinstance(response, ErrorResponse):
+            # Nothing is added to an error: a policy may allow caches to keep responses of the route for an hour.
+            response.policy = HeaderPolicy(remove=route.response_headers.remove)
+        elif not response.prepared:
+            response.policy = route.response_headers
+        return response
+
+    async def _respond_by(
+        self, route: Route, generation: _Generation, listener: Listener, request: web.BaseRequest
+    ) -> ResponseHeaders:
         if route.builtin_handler is not None:
-            response = self._builtin_handlers.respond(route.builtin_handler, request, _request_id(request))
-            return _with_policy(route, response)
+            return self._builtin_handlers.respond(route.builtin_handler, request, _request_id(request))
         if route.static_files is not None:
             path = request.rel_url.raw_path
-            file = await static_files.serve(route.static_files, method=request.method, path=path)
-            return _with_policy(route, file)
+            return await static_files.serve(route.static_files, method=request.method, path=path)
         pool = generation.pools.get(route.upstream or "")
         if pool is None:
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, f'route "{route.id}" has no upstream')
@@ -239,13 +251,10 @@ def _facts(request: web.BaseRequest) -> RequestFacts:
     return RequestFacts(request.method, url.raw_path, headers.get(hdrs.HOST, ""), headers, url.raw_query_string)
 
 
-def _with_policy(route: Route, response: web.StreamResponse) -> web.StreamResponse:
-    """Apply the policy for responses to one of our own."""
-    if route.response_headers != HeaderPolicy():
-        changed = forwarded_headers.apply(route.response_headers, list(response.headers.items()))
-        response.headers.clear()
-        response.headers.extend(changed)
-    return response
+async def _send(response: web.StreamResponse, request: web.BaseRequest) -> None:
+    """Send a response here and not in aiohttp, so that the request is in progress until its end."""
+    await response.prepare(request)
+    await response.write_eof()
 
 
 def _request_id(request: web.BaseRequest) -> str:

@@ -6,14 +6,14 @@ import asyncio
 from http import HTTPStatus
 from pathlib import Path
 
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 
 from sentinel.core.proxy.file_path import segments
 from sentinel.core.proxy.model import StaticFiles
-from sentinel.proxy.responses import SERVER, problem
+from sentinel.proxy.responses import SERVER, FileResponse, Response, problem
 
 
-async def serve(files: StaticFiles, *, method: str, path: str) -> web.StreamResponse:
+async def serve(files: StaticFiles, *, method: str, path: str) -> FileResponse | Response:
     """Respond with the file of this path, the index of a directory, or the fallback.
 
     aiohttp sends ranges, 304 for a file that the client has, and compressed variants that are on the disk.
@@ -26,7 +26,7 @@ async def serve(files: StaticFiles, *, method: str, path: str) -> web.StreamResp
     file = await asyncio.get_running_loop().run_in_executor(None, _find, files, path)
     if file is None:
         return problem(HTTPStatus.NOT_FOUND, "no such file")
-    return web.FileResponse(file, headers={hdrs.SERVER: SERVER, hdrs.CACHE_CONTROL: files.cache_control})
+    return FileResponse(file, headers={hdrs.SERVER: SERVER, hdrs.CACHE_CONTROL: files.cache_control})
 
 
 def _find(files: StaticFiles, path: str) -> Path | None:

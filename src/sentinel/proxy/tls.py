@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-from sentinel.core.proxy.model import Configuration, Listener, ListenerTls, Protocol, Upstream, UpstreamTls
+from sentinel.core.proxy.model import Configuration, Listener, Protocol, Upstream, UpstreamTls
 from sentinel.ports.errors import Misconfigured
 
+_MAX_FILE: Final = 2**20
+"""More of a file is not compared. A bundle of all public authorities has a quarter of it."""
 _ENCRYPTED = frozenset((Protocol.HTTPS, Protocol.H2))
 
 
@@ -26,16 +31,11 @@ def listener_context(listener: Listener) -> ssl.SSLContext | None:
         raise Misconfigured(f"{where}: expected cert-file and key-file, got neither")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
-    load_certificate(context, listener.tls, where)
+    _load_pair(context, listener.tls.cert_file, listener.tls.key_file, f"{where}: cert-file and key-file")
     if listener.tls.requires_client_certificate:
         _load_authorities(context, listener.tls.ca_file, f"{where}: ca-file")
         context.verify_mode = ssl.CERT_REQUIRED
     return context
-
-
-def load_certificate(context: ssl.SSLContext, tls: ListenerTls, where: str) -> None:
-    """Load a certificate, also into a context that is in use: new connections get the new one."""
-    _load_pair(context, tls.cert_file, tls.key_file, f"{where}: cert-file and key-file")
 
 
 def upstream_context(upstream: Upstream) -> ssl.SSLContext | None:
@@ -54,6 +54,22 @@ def upstream_context(upstream: Upstream) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_NONE
     _load_client_certificate(context, tls, where)
     return context
+
+
+def fingerprint(upstream: Upstream) -> str:
+    """Return a digest of the files of an upstream, which changes when one of them is renewed.
+
+    Take it before the files are used: if one changes meanwhile, the next look finds that.
+    """
+    tls = upstream.tls or UpstreamTls()
+    digest = hashlib.sha256()
+    for file in (tls.ca_cert, tls.client_cert, tls.client_key):
+        content = b""
+        if file is not None:
+            with suppress(OSError), Path(file).open("rb") as opened:
+                content = opened.read(_MAX_FILE)
+        digest.update(b"%d:%b" % (len(content), content))
+    return digest.hexdigest()
 
 
 def problems(configuration: Configuration) -> Iterator[str]:

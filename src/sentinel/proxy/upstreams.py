@@ -1,7 +1,8 @@
 """The upstreams in use: their targets, connections, health checks, and their replacement on a reload.
 
-An upstream that a reload does not change keeps its connections and what is known about its targets. One that it
-changes or removes is closed when its last request has ended.
+An upstream that a reload does not change keeps its connections and what is known about its targets. If one of its
+certificates was renewed it gets new connections. One that a reload changes or removes is closed when its last
+request has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sentinel.core.proxy import balancing, target_health
 from sentinel.core.proxy.model import HealthCheck, HealthCheckType, LoadBalancing, Target, Upstream
 from sentinel.core.proxy.target_health import TargetHealth
 from sentinel.ports.clock import Clock
-from sentinel.proxy.tls import upstream_context
+from sentinel.proxy import tls
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 
@@ -78,7 +79,8 @@ class UpstreamPool:
     def __init__(self, upstream: Upstream, *, log: Log) -> None:
         """Raises `Misconfigured` if a file of its TLS settings cannot be read."""
         self.upstream = upstream
-        self._tls: ssl.SSLContext | None = upstream_context(upstream)
+        self._fingerprint = tls.fingerprint(upstream)
+        self._tls: ssl.SSLContext | None = tls.upstream_context(upstream)
         scheme = "http" if self._tls is None else "https"
         self.targets = tuple(PooledTarget(target, scheme=scheme) for target in upstream.targets)
         self._weights = tuple(target.weight for target in upstream.targets)
@@ -119,6 +121,15 @@ class UpstreamPool:
     def status(self) -> UpstreamStatus:
         targets = tuple(target.status for target in self.targets)
         return UpstreamStatus(self.upstream.id, self.upstream.load_balancing, targets)
+
+    def is_for(self, upstream: Upstream) -> bool:
+        """Whether this pool can serve an upstream: it is the same, and its files have not been renewed."""
+        return self.upstream == upstream and self._fingerprint == tls.fingerprint(upstream)
+
+    def inherit(self, earlier: UpstreamPool) -> None:
+        """Take over what is known about the targets of the same upstream."""
+        for target, known in zip(self.targets, earlier.targets, strict=True):
+            target.health, target.is_checked = known.health, known.is_checked
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -229,15 +240,19 @@ class Upstreams:
         self._changed = asyncio.Event()
 
     def prepare(self, wanted: Iterable[Upstream]) -> Mapping[str, UpstreamPool]:
-        """Return the pools of these upstreams. Those that are unchanged are the ones in use.
+        """Return the pools of these upstreams, those in use where nothing has changed.
 
         Nothing changes before `use`. Raises `Misconfigured`.
         """
         pools: dict[str, UpstreamPool] = {}
         for upstream in wanted:
             used = self._pools.get(upstream.id)
-            is_same = used is not None and used.upstream == upstream
-            pools[upstream.id] = used if used is not None and is_same else UpstreamPool(upstream, log=self._log)
+            if used is not None and used.is_for(upstream):
+                pools[upstream.id] = used
+                continue
+            pool = pools[upstream.id] = UpstreamPool(upstream, log=self._log)
+            if used is not None and used.upstream == upstream:
+                pool.inherit(used)
         return pools
 
     def use(self, pools: Mapping[str, UpstreamPool]) -> None:

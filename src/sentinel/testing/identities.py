@@ -7,6 +7,7 @@ A test can add and remove tokens, or make the source unavailable:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from sentinel.core.access import Identity
@@ -22,6 +23,8 @@ class MemoryIdentities(Identities):
         """Identities by token. A test may change them at any time."""
         self.unavailable_reason = ""
         """While not empty, `identify` raises `Unavailable` with this text."""
+        self.hanging: set[str] = set()
+        """Tokens for which `identify` never returns, as if the source did not respond."""
         self.calls = 0
         """How often `identify` was called."""
 
@@ -29,4 +32,6 @@ class MemoryIdentities(Identities):
         self.calls += 1
         if self.unavailable_reason:
             raise Unavailable(self.unavailable_reason)
+        if token in self.hanging:
+            await asyncio.Event().wait()
         return self.known.get(token)

@@ -6,12 +6,20 @@ an error, where a database would sometimes let two changes pass each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from sentinel.core.access import Identity, Role
-from sentinel.ports.identity_store import IdentityTransaction, IssuedToken, SignIn, TokenOwner, User, UserTaken
+from sentinel.ports.identity_store import (
+    Failures,
+    IdentityTransaction,
+    IssuedToken,
+    SignIn,
+    TokenOwner,
+    User,
+    UserTaken,
+)
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.transaction import MemoryTransaction, transact
 
@@ -19,13 +27,17 @@ T = TypeVar("T")
 
 
 class IdentityTables:
-    """Users by name, tokens by id, sign-ins by the hash of their token."""
+    """Users by name, tokens by id, sign-ins by the hash of their token, failed ones by key."""
 
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.tokens: dict[str, IssuedToken] = {}
         self.sign_ins: dict[bytes, SignIn] = {}
+        self.failed_sign_ins: dict[bytes, Sequence[datetime]] = {}
         self.revision: dict[str, int] = {"number": 0}
+
+    def failures(self, keys: Iterable[bytes]) -> Failures:
+        return {key: self.failed_sign_ins[key] for key in keys if key in self.failed_sign_ins}
 
     def owner(self, digest: bytes) -> TokenOwner | None:
         for token in self.tokens.values():
@@ -58,6 +70,9 @@ class MemoryIdentityStore:
         return await self._database.call(
             "has_credentials", lambda: bool(self._tables.users or self._tables.tokens)
         )
+
+    async def failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        return await self._database.call("failed_sign_ins", lambda: self._tables.failures(keys))
 
     async def user(self, name: str) -> User | None:
         return await self._database.call("user", lambda: self._tables.users.get(name))
@@ -93,12 +108,23 @@ class MemoryIdentityStore:
 
         return await self._database.call("expire_sign_ins", delete)
 
+    async def expire_failed_sign_ins(self, before: datetime, *, limit: int) -> int:
+        def delete() -> int:
+            failures = sorted(self._tables.failed_sign_ins.items(), key=lambda each: each[1][-1])
+            old = [key for key, times in failures if times[-1] < before][:limit]
+            for key in old:
+                del self._tables.failed_sign_ins[key]
+            return len(old)
+
+        return await self._database.call("expire_failed_sign_ins", delete)
+
 
 class _Transaction(MemoryTransaction):
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
         self._tables = database.tables(IdentityTables)
         self._is_locked = False
+        self._locked_keys: set[bytes] = set()
 
     def lock(self) -> None:
         self._require_open()
@@ -155,6 +181,22 @@ class _Transaction(MemoryTransaction):
         for digest in digests:
             self._assign(self._tables.sign_ins, digest, None)
         return len(digests)
+
+    def failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        self._require_open()
+        return self._tables.failures(keys)
+
+    def lock_failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        self._require_open()
+        wanted = list(keys)
+        self._locked_keys.update(wanted)
+        return {key: self._tables.failed_sign_ins.get(key, ()) for key in wanted}
+
+    def replace_failed_sign_ins(self, key: bytes, times: Sequence[datetime]) -> None:
+        self._require_open()
+        if key not in self._locked_keys:
+            raise RuntimeError("a change of failed sign-ins needs lock_failed_sign_ins() first")
+        self._assign(self._tables.failed_sign_ins, key, tuple(times))
 
     def _require_locked(self) -> None:
         self._require_open()

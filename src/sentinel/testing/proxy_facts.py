@@ -53,5 +53,4 @@ class FakeProxyFacts(ProxyFacts):
         found = self._addresses.get(host)
         if not found:
             return Resolution(Outcome.FAILED, "no such name")
-        is_forbidden = all(map(addresses.is_forbidden, found))
-        return Resolution(Outcome.FORBIDDEN if is_forbidden else Outcome.USABLE)
+        return Resolution(Outcome.FORBIDDEN if addresses.are_forbidden(found) else Outcome.USABLE)

@@ -67,14 +67,14 @@ class ServedFleet(ApiClient):
 
         address = self._server.address
         await self.stop_serving()
-        async with asyncio.timeout(10), await asyncio.start_server(drop, address.host, address.port):
+        async with asyncio.timeout(60), await asyncio.start_server(drop, address.host, address.port):
             await dropped.wait()
         self._server = Server(self._handle, address=address, log=get_logger("test"))
         await self._server.open()
 
     async def until(self, ending: str, *, times: int = 1) -> None:
         """Wait until this many requests, counted from the start, end like this."""
-        async with asyncio.timeout(10), self._responded:
+        async with asyncio.timeout(60), self._responded:
             await self._responded.wait_for(lambda: sum(each.endswith(ending) for each in self.requests) >= times)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:

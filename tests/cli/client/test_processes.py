@@ -36,7 +36,7 @@ class Terminal:
         os.close(command_side)
         validation = asyncio.create_task(asyncio.to_thread(self._read, terminal, asyncio.get_running_loop()))
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(90):
                 for question, answer in answers:
                     async with self._changed:
                         await self._changed.wait_for(lambda question=question: question in self.text)  # type: ignore[misc]  # bound at once

@@ -198,7 +198,7 @@ async def test_a_server_without_streams_is_polled() -> None:
 
     command = ("watch", "clusters", "--output", "json", "--interval", "10ms")
     async with server, ServiceProcess(command, environ={"SENTINEL_SERVER": server.url}) as watching:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while server.lists < 5:  # noqa: ASYNC110  # the server has no signal
                 await asyncio.sleep(0.01)
         code = await watching.stop(signal.SIGINT)

@@ -37,7 +37,7 @@ class SteppedPoller:
 
     async def until_shown(self, text: str) -> None:
         """Wait for an activity without a poll."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while text not in [each.text for each in self.activities]:  # noqa: ASYNC110  # it has no signal
                 await asyncio.sleep(0.01)
 

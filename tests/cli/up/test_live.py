@@ -216,7 +216,7 @@ async def draw_once(health: Health, *, is_idle: bool = True) -> str:
     )
     await asyncio.sleep(0)
     stopping.request()
-    await asyncio.wait_for(running, timeout=20)
+    await asyncio.wait_for(running, timeout=90)
     return terminal.getvalue()
 
 

@@ -20,19 +20,6 @@ from hypothesis import strategies as st
 
 from sentinel.core.json import Json
 from sentinel.core.kube import election, lease
-from sentinel.core.kube.election import (
-    Absent,
-    Create,
-    Election,
-    Event,
-    Failed,
-    Found,
-    Get,
-    Replace,
-    Wait,
-    Waited,
-    Written,
-)
 from sentinel.testing.clock import START
 from tests.support.examples import examples
 
@@ -123,13 +110,13 @@ class Process:
         self._world = world
         self._rate = rate
         self._offset = world.random.uniform(0, 1e6)
-        self._state = Election(identity=identity)
+        self._state = election.Election(identity=identity)
         self._seen: dict[str, Json] = {}
         self._leadership: Leadership | None = None
         self._is_running = True
         self._call = 0
         self.is_cut_off = False
-        self._advance(Waited())
+        self._advance(election.Waited())
 
     @property
     def is_leader(self) -> bool:
@@ -151,7 +138,7 @@ class Process:
             body = lease.released(found, time=START + self._now(), annotations={})
             self._send(lambda: self._world.replace(body), lambda _: None, timeout=None)
 
-    def _advance(self, event: Event) -> None:
+    def _advance(self, event: election.Event) -> None:
         if not self._is_running:
             return
         now = self._now()
@@ -159,12 +146,14 @@ class Process:
         self._record()
         self._call += 1
         match command:
-            case Wait(delay=delay):
+            case election.Wait(delay=delay):
                 call = self._call
-                self._world.after(delay.total_seconds() / self._rate, lambda: self._end_call(call, Waited()))
-            case Get():
+                self._world.after(
+                    delay.total_seconds() / self._rate, lambda: self._end_call(call, election.Waited())
+                )
+            case election.Get():
                 self._send(self._world.get, lambda found: self._found(found), timeout=self._timeout())
-            case Create():
+            case election.Create():
                 body = lease.new(
                     name="l",
                     namespace="n",
@@ -173,7 +162,7 @@ class Process:
                     time=START + now,
                 )
                 self._send(lambda: self._world.create(body), self._written(now), timeout=self._timeout())
-            case Replace():
+            case election.Replace():
                 body = lease.taken(
                     self._seen,
                     holder=self._state.identity,
@@ -185,18 +174,18 @@ class Process:
 
     def _found(self, found: dict[str, Json] | None) -> None:
         if found is None:
-            self._advance(Absent())
+            self._advance(election.Absent())
             return
         self._seen = found
-        self._advance(Found(lease.read(found)))
+        self._advance(election.Found(lease.read(found)))
 
     def _written(self, sent: timedelta) -> Callable[[dict[str, Json] | None], None]:
         def written(stored: dict[str, Json] | None) -> None:
             if stored is None:
-                self._advance(Failed())
+                self._advance(election.Failed())
                 return
             self._seen = stored
-            self._advance(Written(lease.read(stored), sent))
+            self._advance(election.Written(lease.read(stored), sent))
 
         return written
 
@@ -209,7 +198,7 @@ class Process:
     ) -> None:
         world, call = self._world, self._call
         if timeout is not None:
-            world.after(timeout / self._rate, lambda: self._end_call(call, Failed()))
+            world.after(timeout / self._rate, lambda: self._end_call(call, election.Failed()))
 
         def receive(response: dict[str, Json] | None) -> None:
             if self._call == call and not self.is_cut_off:
@@ -223,7 +212,7 @@ class Process:
         if not self.is_cut_off and not world.is_lost():
             world.after(world.request_delay(), arrive)
 
-    def _end_call(self, call: int, event: Event) -> None:
+    def _end_call(self, call: int, event: election.Event) -> None:
         if self._call == call:
             self._advance(event)
 

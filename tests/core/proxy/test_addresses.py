@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from ipaddress import IPv4Address, IPv6Address
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from sentinel.core.proxy.addresses import host_of, is_forbidden, is_ip_address
+from sentinel.core.proxy.addresses import are_forbidden, host_of, is_forbidden, is_ip_address
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,39 @@ def test_other_hosts_are_allowed(host: str) -> None:
 
 
 def test_only_names_have_to_be_looked_up() -> None:
-    hosts = ("10.0.0.1", "::1", "api", "1.2.3")
+    hosts = ("10.0.0.1", "::1", "1.2.3", "api", "1.2.3.4.5", "0xg")
 
-    assert [is_ip_address(host) for host in hosts] == [True, True, False, False]
+    assert [is_ip_address(host) for host in hosts] == [True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("0xa9fea9fe", "0XA9FEA9FE", "2852039166", "025177524776", "169.16689662", "169.254.43518"),
+        *("0xa9.0376.0xa9.254", "0251.254.169.254", "1.2.3", "1.65536", "0", "00.0x0.010", "4294967295"),
+        *("4294967296", "256.1", "1.16777216", "1.2.65536", "1.2.3.256", "0x", "08", "1.2.3.4.5", "1..2", ""),
+    ],
+)
+def test_ipv4_addresses_are_read_in_all_spellings_of_the_c_library(host: str) -> None:
+    try:
+        expected = ".".join(map(str, socket.inet_aton(host)))
+    except OSError:
+        expected = None
+
+    assert is_ip_address(host) is (expected is not None)
+    assert expected is None or is_forbidden(host) is is_forbidden(expected)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (["10.0.0.1"], False),
+        (["10.0.0.1", "fe80::1"], False),
+        (["10.0.0.1", "fe80::1%eth0", "169.254.0.1"], True),
+        (["fe80::1", "fe80::2"], True),
+        (["169.254.169.254"], True),
+        ([], False),
+    ],
+)
+def test_one_forbidden_address_makes_a_name_forbidden(found: list[str], expected: bool) -> None:
+    assert are_forbidden(found) is expected

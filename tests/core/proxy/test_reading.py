@@ -7,49 +7,22 @@ from datetime import timedelta
 import pytest
 
 from sentinel.core import kdl
-from sentinel.core.proxy.model import (
-    BuiltinHandler,
-    Configuration,
-    Endpoint,
-    HeaderMatch,
-    HeaderPolicy,
-    HealthCheck,
-    HealthCheckType,
-    HostMatch,
-    Listener,
-    ListenerTls,
-    LoadBalancing,
-    MethodMatch,
-    MetricsEndpoint,
-    PathMatch,
-    PathPrefixMatch,
-    PathRegexMatch,
-    Protocol,
-    QueryParamMatch,
-    Route,
-    StaticFiles,
-    System,
-    Target,
-    Timeouts,
-    Upstream,
-    UpstreamTls,
-    blocks_that_need_restart,
-)
+from sentinel.core.proxy import model
 from sentinel.core.proxy.reading import parse_endpoint, read
 
 
-def configuration(text: str) -> Configuration:
+def configuration(text: str) -> model.Configuration:
     parsed = kdl.parse(text)
     assert parsed.problems == ()
     return read(parsed.document)
 
 
-def route(text: str) -> Route:
+def route(text: str) -> model.Route:
     (found,) = configuration(f'routes {{ route "r" {{ {text} }} }}').routes
     return found
 
 
-def upstream(text: str) -> Upstream:
+def upstream(text: str) -> model.Upstream:
     (found,) = configuration(f'upstreams {{ upstream "u" {{ {text} }} }}').upstreams
     return found
 
@@ -57,7 +30,7 @@ def upstream(text: str) -> Upstream:
 def test_an_empty_document_has_the_defaults_of_the_real_proxy() -> None:
     found = configuration("")
 
-    assert found == Configuration(system=System(), listeners=())
+    assert found == model.Configuration(system=model.System(), listeners=())
     assert found.system.graceful_shutdown_timeout == timedelta(seconds=30)
 
 
@@ -65,7 +38,7 @@ def test_an_empty_document_has_the_defaults_of_the_real_proxy() -> None:
 def test_the_system_block_has_an_old_name(name: str) -> None:
     found = configuration(f'{name} {{ pid-file "p.pid"; graceful-shutdown-timeout-secs 5 }}')
 
-    assert found.system == System(graceful_shutdown_timeout=timedelta(seconds=5), pid_file="p.pid")
+    assert found.system == model.System(graceful_shutdown_timeout=timedelta(seconds=5), pid_file="p.pid")
 
 
 def test_a_listener_has_its_address_timeouts_and_certificate() -> None:
@@ -86,18 +59,18 @@ def test_a_listener_has_its_address_timeouts_and_certificate() -> None:
     )
 
     assert found.listeners == (
-        Listener(
+        model.Listener(
             id="web",
-            address=Endpoint("::1", 8443),
-            protocol=Protocol.HTTPS,
+            address=model.Endpoint("::1", 8443),
+            protocol=model.Protocol.HTTPS,
             default_route="home",
             request_timeout=timedelta(seconds=7),
             keepalive_timeout=timedelta(seconds=8),
-            tls=ListenerTls(
+            tls=model.ListenerTls(
                 cert_file="c.pem", key_file="k.pem", ca_file="ca.pem", requires_client_certificate=True
             ),
         ),
-        Listener(id="plain", address=Endpoint("127.0.0.1", 80)),
+        model.Listener(id="plain", address=model.Endpoint("127.0.0.1", 80)),
     )
 
 
@@ -112,15 +85,15 @@ def test_a_route_has_all_kinds_of_matches() -> None:
     )
 
     assert found.matches == (
-        PathMatch("/a"),
-        PathPrefixMatch("/b"),
-        PathRegexMatch("^/c"),
-        HostMatch("h"),
-        MethodMatch("GET"),
-        HeaderMatch("X-A"),
-        HeaderMatch("X-B", "1"),
-        QueryParamMatch("p"),
-        QueryParamMatch("q", "2"),
+        model.PathMatch("/a"),
+        model.PathPrefixMatch("/b"),
+        model.PathRegexMatch("^/c"),
+        model.HostMatch("h"),
+        model.MethodMatch("GET"),
+        model.HeaderMatch("X-A"),
+        model.HeaderMatch("X-B", "1"),
+        model.QueryParamMatch("p"),
+        model.QueryParamMatch("q", "2"),
     )
 
 
@@ -158,25 +131,25 @@ def test_a_route_has_header_policies_and_attempts() -> None:
         """
     )
 
-    assert found == Route(
+    assert found == model.Route(
         id="r",
         upstream="u",
         max_attempts=3,
-        request_headers=HeaderPolicy(
+        request_headers=model.HeaderPolicy(
             set=(("X-A", "1"),), add=(("X-B", "2"),), rename=(("X-Old", "X-New"),), remove=("X-C", "X-D")
         ),
-        response_headers=HeaderPolicy(remove=("Server",)),
+        response_headers=model.HeaderPolicy(remove=("Server",)),
     )
 
 
 def test_a_route_serves_files_or_is_builtin() -> None:
     files = 'static-files { root "www"; index "i.html"; fallback "f.html"; cache-control "no-store" }'
 
-    assert route(files).static_files == StaticFiles(
+    assert route(files).static_files == model.StaticFiles(
         root="www", index="i.html", fallback="f.html", cache_control="no-store"
     )
-    assert route('static-files { root "www" }').static_files == StaticFiles(root="www")
-    assert route("builtin-handler not_found").builtin_handler is BuiltinHandler.NOT_FOUND
+    assert route('static-files { root "www" }').static_files == model.StaticFiles(root="www")
+    assert route("builtin-handler not_found").builtin_handler is model.BuiltinHandler.NOT_FOUND
     assert route("builtin-handler teapot").builtin_handler is None
 
 
@@ -190,26 +163,29 @@ def test_a_route_serves_files_or_is_builtin() -> None:
     ],
 )
 def test_targets_have_four_notations(text: str) -> None:
-    assert upstream(text).targets == (Target(Endpoint("a", 1), 3), Target(Endpoint("b", 2)))
+    assert upstream(text).targets == (
+        model.Target(model.Endpoint("a", 1), 3),
+        model.Target(model.Endpoint("b", 2)),
+    )
 
 
 def test_an_address_is_a_single_target_and_an_empty_one_is_none() -> None:
-    assert upstream('address "a:1"').targets == (Target(Endpoint("a", 1)),)
+    assert upstream('address "a:1"').targets == (model.Target(model.Endpoint("a", 1)),)
     assert upstream("target weight=3").targets == ()
 
 
 @pytest.mark.parametrize(
     ("text", "algorithm"),
     [
-        ("round_robin", LoadBalancing.ROUND_ROBIN),
-        ("Weighted", LoadBalancing.WEIGHTED),
-        ("weighted_round_robin", LoadBalancing.WEIGHTED),
-        ("least_connections", LoadBalancing.LEAST_CONNECTIONS),
-        ("least-connections", LoadBalancing.ROUND_ROBIN),
-        ("maglev", LoadBalancing.ROUND_ROBIN),
+        ("round_robin", model.LoadBalancing.ROUND_ROBIN),
+        ("Weighted", model.LoadBalancing.WEIGHTED),
+        ("weighted_round_robin", model.LoadBalancing.WEIGHTED),
+        ("least_connections", model.LoadBalancing.LEAST_CONNECTIONS),
+        ("least-connections", model.LoadBalancing.ROUND_ROBIN),
+        ("maglev", model.LoadBalancing.ROUND_ROBIN),
     ],
 )
-def test_an_unknown_load_balancing_is_round_robin(text: str, algorithm: LoadBalancing) -> None:
+def test_an_unknown_load_balancing_is_round_robin(text: str, algorithm: model.LoadBalancing) -> None:
     assert upstream(f"load-balancing {text}").load_balancing is algorithm
 
 
@@ -226,11 +202,11 @@ def test_an_upstream_has_checks_timeouts_a_pool_and_tls() -> None:
         """
     )
 
-    assert found == Upstream(
+    assert found == model.Upstream(
         id="u",
         targets=(),
-        health_check=HealthCheck(
-            type=HealthCheckType.HTTP,
+        health_check=model.HealthCheck(
+            type=model.HealthCheckType.HTTP,
             interval=timedelta(seconds=1),
             timeout=timedelta(seconds=2),
             healthy_threshold=3,
@@ -239,10 +215,12 @@ def test_an_upstream_has_checks_timeouts_a_pool_and_tls() -> None:
             expected_status=204,
             host="h",
         ),
-        timeouts=Timeouts(connect=timedelta(seconds=1), request=timedelta(seconds=2), read=timedelta(seconds=3)),
+        timeouts=model.Timeouts(
+            connect=timedelta(seconds=1), request=timedelta(seconds=2), read=timedelta(seconds=3)
+        ),
         max_connections=5,
         idle_timeout=timedelta(seconds=6),
-        tls=UpstreamTls(sni="s", is_insecure=True, client_cert="c", client_key="k", ca_cert="ca"),
+        tls=model.UpstreamTls(sni="s", is_insecure=True, client_cert="c", client_key="k", ca_cert="ca"),
     )
 
 
@@ -250,7 +228,9 @@ def test_checks_that_are_not_implemented_only_try_the_port() -> None:
     tcp = upstream('health-check { type "tcp" }').health_check
     grpc = upstream('health-check { type "grpc" }').health_check
 
-    assert tcp == grpc == upstream("health-check").health_check == HealthCheck(type=HealthCheckType.TCP)
+    assert (
+        tcp == grpc == upstream("health-check").health_check == model.HealthCheck(type=model.HealthCheckType.TCP)
+    )
 
 
 def test_of_top_level_blocks_the_last_counts() -> None:
@@ -260,7 +240,7 @@ def test_of_top_level_blocks_the_last_counts() -> None:
 def test_of_an_upstream_that_is_written_twice_the_last_counts() -> None:
     found = configuration('upstreams { upstream "u" { target "a:1" }; upstream "u" { target "b:2" } }')
 
-    assert found.upstreams == (Upstream(id="u", targets=(Target(Endpoint("b", 2)),)),)
+    assert found.upstreams == (model.Upstream(id="u", targets=(model.Target(model.Endpoint("b", 2)),)),)
 
 
 @pytest.mark.parametrize(
@@ -269,26 +249,26 @@ def test_of_an_upstream_that_is_written_twice_the_last_counts() -> None:
         ("", None),
         ("observability { logging }", None),
         ("observability { metrics { enabled #false } }", None),
-        ("observability { metrics }", MetricsEndpoint()),
+        ("observability { metrics }", model.MetricsEndpoint()),
         (
             'observability { metrics { enabled #true; address "127.0.0.1:1"; path "/m" } }',
-            MetricsEndpoint(address=Endpoint("127.0.0.1", 1), path="/m"),
+            model.MetricsEndpoint(address=model.Endpoint("127.0.0.1", 1), path="/m"),
         ),
     ],
 )
-def test_metrics_are_served_only_where_the_file_says(text: str, metrics: MetricsEndpoint | None) -> None:
+def test_metrics_are_served_only_where_the_file_says(text: str, metrics: model.MetricsEndpoint | None) -> None:
     assert configuration(text).metrics == metrics
 
 
 @pytest.mark.parametrize(
     ("text", "endpoint", "printed"),
     [
-        ("127.0.0.1:80", Endpoint("127.0.0.1", 80), "127.0.0.1:80"),
-        ("[::1]:80", Endpoint("::1", 80), "[::1]:80"),
-        ("localhost:x", Endpoint("localhost", 0), "localhost:0"),
+        ("127.0.0.1:80", model.Endpoint("127.0.0.1", 80), "127.0.0.1:80"),
+        ("[::1]:80", model.Endpoint("::1", 80), "[::1]:80"),
+        ("localhost:x", model.Endpoint("localhost", 0), "localhost:0"),
     ],
 )
-def test_an_endpoint_is_a_host_and_a_port(text: str, endpoint: Endpoint, printed: str) -> None:
+def test_an_endpoint_is_a_host_and_a_port(text: str, endpoint: model.Endpoint, printed: str) -> None:
     assert parse_endpoint(text) == endpoint
     assert str(endpoint) == printed
 
@@ -298,5 +278,5 @@ def test_listeners_and_system_need_a_restart_and_nothing_else_does() -> None:
     moved = configuration('listeners { listener "a" { address "127.0.0.1:2" } }; system { pid-file "p" }')
     routed = configuration('listeners { listener "a" { address "127.0.0.1:1" } }; routes { route "r" }')
 
-    assert blocks_that_need_restart(running, moved) == ("system", "listeners")
-    assert blocks_that_need_restart(running, routed) == ()
+    assert model.blocks_that_need_restart(running, moved) == ("system", "listeners")
+    assert model.blocks_that_need_restart(running, routed) == ()

@@ -60,8 +60,10 @@ def test_questions_name_everything_once_in_the_order_of_the_text() -> None:
     )
 
 
-def test_without_facts_only_routes_are_judged() -> None:
-    assert [problem.code for problem in check_semantics(DOCUMENT, Facts())] == ["same-matches"]
+def test_without_facts_only_routes_and_forbidden_addresses_are_judged() -> None:
+    found = [problem.code for problem in check_semantics(DOCUMENT, Facts())]
+
+    assert found == ["same-matches", "forbidden-address", "forbidden-address"]
 
 
 def test_all_problems_are_returned_by_position() -> None:
@@ -100,27 +102,30 @@ def test_a_missing_secret_says_how_to_create_it() -> None:
 @pytest.mark.parametrize(
     ("resolve", "severity"), [(Resolve.WARN, Severity.WARNING), (Resolve.ERROR, Severity.ERROR)]
 )
-def test_the_setting_says_how_bad_an_unusable_address_is(resolve: Resolve, severity: Severity) -> None:
-    hosts = {"a": Resolution(Outcome.FAILED, "no such name"), "b": Resolution(Outcome.FORBIDDEN)}
+def test_the_setting_says_how_bad_an_unresolved_address_is(resolve: Resolve, severity: Severity) -> None:
+    (found,) = resolved(upstream("a:1", "10.0.0.1:1"), resolve, a=FAILED)
 
-    found = resolved(upstream("a:1", "b:1", "169.254.0.1:1"), resolve, **hosts)
+    assert (found.code, found.severity, found.line) == ("unresolved-address", severity, 2)
+    assert found.message == "expected an address that resolves, got a: no such name"
+
+
+def test_addresses_that_are_not_looked_up_are_not_judged() -> None:
+    assert resolved(upstream("a:1"), Resolve.OFF, a=FAILED) == []
+
+
+@pytest.mark.parametrize("resolve", Resolve)
+def test_a_forbidden_address_is_an_error_whatever_the_setting_says(resolve: Resolve) -> None:
+    targets = upstream("b:1", "169.254.0.1:1", "0xa9fea9fe:1", "[::ffff:169.254.0.1]:1")
+
+    found = resolved(targets, resolve, b=Resolution(Outcome.FORBIDDEN))
 
     assert [(each.code, each.severity, each.line) for each in found] == [
-        ("unresolved-address", severity, 2),
-        ("forbidden-address", severity, 3),
-        ("forbidden-address", severity, 4),
+        ("forbidden-address", Severity.ERROR, line) for line in (2, 3, 4, 5)
     ]
-    assert found[0].message == "expected an address that resolves, got a: no such name"
-    assert found[1].message == (
+    assert found[0].message == (
         "expected an address that a proxy may contact, got b,"
         " which is link-local or the metadata service of a cloud"
     )
-
-
-def test_addresses_are_not_judged_if_they_are_not_looked_up() -> None:
-    hosts = {"a": Resolution(Outcome.FAILED, "no such name")}
-
-    assert resolved(upstream("a:1", "169.254.0.1:1"), Resolve.OFF, **hosts) == []
 
 
 def test_names_beyond_the_limits_are_one_warning() -> None:
@@ -160,9 +165,10 @@ def test_a_problem_is_found_exactly_for_known_unusable_names(
     outcomes: dict[str, Outcome], resolve: Resolve
 ) -> None:
     text = upstream(*(f"{host}:1" for host in "abcdefgh"))
-    bad = [host for host, outcome in sorted(outcomes.items()) if outcome in (Outcome.FAILED, Outcome.FORBIDDEN)]
+    wrong = {Outcome.FORBIDDEN} if resolve is Resolve.OFF else {Outcome.FAILED, Outcome.FORBIDDEN}
+    bad = [host for host, outcome in sorted(outcomes.items()) if outcome in wrong]
 
     found = resolved(text, resolve, **{host: Resolution(outcome) for host, outcome in outcomes.items()})
 
     lines = [each.line for each in found if each.code != "unchecked-address"]
-    assert lines == ([] if resolve is Resolve.OFF else ["abcdefgh".index(host) + 2 for host in bad])
+    assert lines == ["abcdefgh".index(host) + 2 for host in bad]

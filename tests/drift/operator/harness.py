@@ -36,7 +36,7 @@ from sentinel.testing.kube.kinds import EVENT
 NAMESPACE = "default"
 TRIGGER = "openbao.org/sentinel-trigger"
 TRIGGER_RESOURCE = "openbao.org/sentinel-trigger-resource"
-_TIMEOUT = timedelta(seconds=20)
+_TIMEOUT = timedelta(seconds=90)
 _LOOK_EVERY = 0.005
 
 

@@ -12,6 +12,9 @@ from sentinel.core.drift.fast_path import DriftStatus, PassKind
 from sentinel.ports.kube import KubeUnavailable
 from tests.drift.operator.database_world import DATABASE, NAMES, World, database_world
 
+URGENT = ["status drift, trigger set", "certs", "infra", "status drift phase steps, trigger set"]
+"""What every pass does that a trigger causes."""
+
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
@@ -32,12 +35,7 @@ async def test_the_fast_path_runs_the_urgent_steps_and_then_clears(world: World)
     report = await world.reconciler.run(world.target, is_policy_enforced=True)
 
     assert (report.kind, report.is_cleared) == (PassKind.FAST, True)
-    assert world.acts == [
-        "status drift, trigger set",
-        "certs",
-        "infra",
-        "status drift phase steps, trigger set",
-    ]
+    assert world.acts == URGENT
     assert world.annotations() == {}
 
 
@@ -48,15 +46,7 @@ async def test_a_forced_pass_clears_before_the_slow_steps(world: World) -> None:
     report = await world.reconciler.run(world.target, is_policy_enforced=True)
 
     assert (report.kind, report.is_cleared) == (PassKind.FORCED, True)
-    assert world.acts == [
-        "status drift, trigger set",
-        "certs",
-        "infra",
-        "status drift phase steps, trigger set",
-        "upgrade",
-        "backup",
-        "status drift phase steps, trigger cleared",
-    ]
+    assert world.acts == [*URGENT, "upgrade", "backup", "status drift phase steps, trigger cleared"]
 
 
 @pytest.mark.parametrize("failing", ["certs", "infra"])

@@ -171,7 +171,7 @@ class TestReplacing:
     ) -> None:
         server.fail_next(422, verb="patch", count=2)
         restoring = asyncio.create_task(restorer.restore(STATEFUL_SET, self.stateful_set()))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await server.wait_for_request(lambda each: "dryRun" in each.query)
         server.merge_patch(STATEFUL_SET, "prod", {"spec": {"replicas": 7}}, namespace="default")
 
@@ -186,7 +186,7 @@ class TestReplacing:
         server.fail_next(422, verb="patch", count=2)
         server.delay_responses(timedelta(milliseconds=20))
         restoring = asyncio.create_task(restorer.restore(STATEFUL_SET, self.stateful_set()))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await server.wait_for_request(lambda each: each.method == "DELETE")
         server.delete(STATEFUL_SET, "prod", namespace="default")
         server.create(STATEFUL_SET, self.stateful_set(replicas=7))

@@ -387,44 +387,36 @@ class TestSidecar:
 
         assert sidecar_kinds(harness) == ["ServiceAccount"]
 
-    async def test_without_the_policy_it_is_not_deployed(self, bare_harness: DriftHarness) -> None:
-        harness = bare_harness
-        harness.start()
+    @pytest.fixture
+    async def unprotected(self, bare_harness: DriftHarness) -> DriftHarness:
+        """With a cluster that wants a sidecar, and without the policy that the sidecar needs."""
+        bare_harness.start()
+        bare_harness.create(sentinel={})
+        await bare_harness.ready()
+        return bare_harness
 
-        harness.create(sentinel={})
-        await harness.ready()
+    async def test_without_the_policy_it_is_not_deployed(self, unprotected: DriftHarness) -> None:
+        assert unprotected.reasons()["Degraded"] == "True/AdmissionPoliciesNotReady"
+        assert sidecar_kinds(unprotected) == []
+        assert unprotected.find(STATEFUL_SET, "prod") is not None
+        await unprotected.until(lambda: "AdmissionPoliciesNotReady" in unprotected.event_reasons())
 
-        assert harness.reasons()["Degraded"] == "True/AdmissionPoliciesNotReady"
-        assert sidecar_kinds(harness) == []
-        assert harness.find(STATEFUL_SET, "prod") is not None
-        await harness.until(lambda: "AdmissionPoliciesNotReady" in harness.event_reasons())
-
-    async def test_a_policy_that_comes_and_goes_is_noticed(self, bare_harness: DriftHarness) -> None:
-        harness = bare_harness
-        harness.start()
-        harness.create(sentinel={})
-        await harness.ready()
-
-        harness.install_policy()
-        await harness.until(lambda: harness.reasons()["Degraded"] == "False/AdmissionPoliciesReady")
-        deployed = sidecar_kinds(harness)
-        harness.server.delete(policy.BINDING, policy.NAME)
-        await harness.until(lambda: harness.reasons()["Degraded"] == "True/AdmissionPoliciesNotReady")
+    async def test_a_policy_that_comes_and_goes_is_noticed(self, unprotected: DriftHarness) -> None:
+        unprotected.install_policy()
+        await unprotected.until(lambda: unprotected.reasons()["Degraded"] == "False/AdmissionPoliciesReady")
+        deployed = sidecar_kinds(unprotected)
+        unprotected.server.delete(policy.BINDING, policy.NAME)
+        await unprotected.until(lambda: unprotected.reasons()["Degraded"] == "True/AdmissionPoliciesNotReady")
 
         assert len(deployed) == 4
-        assert sidecar_kinds(harness) == []
+        assert sidecar_kinds(unprotected) == []
 
-    async def test_without_the_policy_a_trigger_skips_no_step(self, bare_harness: DriftHarness) -> None:
-        harness = bare_harness
-        harness.start()
-        harness.create(sentinel={})
-        await harness.ready()
+    async def test_without_the_policy_a_trigger_skips_no_step(self, unprotected: DriftHarness) -> None:
+        unprotected.trigger()
+        await unprotected.until(lambda: TRIGGER not in unprotected.annotations())
+        await unprotected.until(lambda: "DriftCorrected" in unprotected.event_reasons())
 
-        harness.trigger()
-        await harness.until(lambda: TRIGGER not in harness.annotations())
-        await harness.until(lambda: "DriftCorrected" in harness.event_reasons())
-
-        events = harness.server.objects(KubeKind("", "v1", "Event", "events"), namespace=NAMESPACE)
+        events = unprotected.server.objects(KubeKind("", "v1", "Event", "events"), namespace=NAMESPACE)
         assert any(str(each["message"]).endswith("forced pass") for each in events)
 
     @pytest.mark.parametrize("status", [401, 403, 503])

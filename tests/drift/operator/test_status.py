@@ -51,7 +51,7 @@ async def test_one_that_is_created_again_during_the_write_gets_none_either(
     old = read_cluster(harness.create())
     harness.server.delay_responses(timedelta(milliseconds=20))
     writing = asyncio.create_task(writer.merge(old, {"version": "1"}))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await harness.server.wait_for_request(lambda each: each.method == "PATCH")
     harness.server.delete(OPENBAO_CLUSTER, "prod", namespace=NAMESPACE)
     harness.create()

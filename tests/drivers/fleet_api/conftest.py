@@ -9,6 +9,7 @@ import pytest
 
 from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from tests.drivers.fleet_api.walking import MakeReader, build_reader
+from tests.support.closing import CloseLater
 from tests.support.fleet.fake_api import FleetServer
 
 
@@ -19,14 +20,10 @@ async def server() -> AsyncIterator[FleetServer]:
 
 
 @pytest.fixture
-async def make_reader(server: FleetServer) -> AsyncIterator[MakeReader]:
-    """Build readers of the server, or of another endpoint, and close them after the test."""
-    made: list[HttpFleetReader] = []
+def make_reader(server: FleetServer, close_later: CloseLater) -> MakeReader:
+    """Build readers of the server, or of another endpoint."""
 
     def make(*, endpoint: str = server.url, **changes: Any) -> HttpFleetReader:
-        made.append(build_reader(endpoint, **changes))
-        return made[-1]
+        return close_later(build_reader(endpoint, **changes))
 
-    yield make
-    for reader in made:
-        await reader.close()
+    return make

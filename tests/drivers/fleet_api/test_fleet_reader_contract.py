@@ -9,21 +9,22 @@ import pytest
 
 from sentinel.core.labels import Selector
 from sentinel.core.pulse.listing import PageShape
-from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FleetReader
 from tests.contract.fleet import EVERYTHING, Cluster, FleetContract, FleetHarness, malformed
 from tests.drivers.fleet_api.walking import TWICE, build_reader
+from tests.support.closing import CloseLater
 from tests.support.fleet.fake_api import FakeResponse, FleetRequest, FleetServer, make_resource
 
 
 class ServerHarness(FleetHarness):
-    def __init__(self, server: FleetServer) -> None:
-        self.made: list[HttpFleetReader] = []
+    def __init__(self, server: FleetServer, close_later: CloseLater) -> None:
         self._server = server
+        self._close_later = close_later
 
     def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> FleetReader:
-        self.made.append(build_reader(self._server.url, selector=selector, page_size=page_size, backoff=TWICE))
-        return self.made[-1]
+        return self._close_later(
+            build_reader(self._server.url, selector=selector, page_size=page_size, backoff=TWICE)
+        )
 
     def put(self, cluster: Cluster) -> None:
         self._server.put(
@@ -60,9 +61,8 @@ class ServerHarness(FleetHarness):
 
 class TestHttpFleetReader(FleetContract):
     @pytest.fixture(params=[PageShape.NUMBERED, PageShape.CURSOR])
-    async def harness(self, request: pytest.FixtureRequest) -> AsyncIterator[ServerHarness]:
+    async def harness(
+        self, request: pytest.FixtureRequest, close_later: CloseLater
+    ) -> AsyncIterator[ServerHarness]:
         async with FleetServer(shape=request.param) as server:
-            harness = ServerHarness(server)
-            yield harness
-            for reader in harness.made:
-                await reader.close()
+            yield ServerHarness(server, close_later)

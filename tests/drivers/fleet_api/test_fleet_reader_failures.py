@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -30,20 +29,7 @@ from tests.drivers.fleet_api.walking import (
     walk,
 )
 from tests.support.fleet.fake_api import FakeResponse, FleetRequest, FleetServer, ResponseFault, every, only
-
-
-@asynccontextmanager
-async def raw_server(response: bytes) -> AsyncIterator[str]:
-    """A server that writes these bytes to every connection and closes it; yields its URL."""
-
-    async def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(response)
-        writer.close()
-        await writer.wait_closed()
-
-    async with await asyncio.start_server(respond, "127.0.0.1", 0) as listener:
-        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-
+from tests.support.http.stream_server import BytesServer
 
 RETRYABLE = [
     FakeResponse(status=500),
@@ -217,8 +203,8 @@ class TestRetries:
         assert len(server.received) == 1
 
     async def test_a_response_that_is_not_http_is_a_fetch_error(self, make_reader: MakeReader) -> None:
-        async with raw_server(b"\x16\x03\x01 nonsense\r\n\r\n") as url:
-            text = await failure(make_reader(endpoint=url, token=SECRET, backoff=TWICE))
+        async with BytesServer(b"\x16\x03\x01 nonsense\r\n\r\n") as server:
+            text = await failure(make_reader(endpoint=server.url, token=SECRET, backoff=TWICE))
 
         assert "malformed HTTP" in text
         assert SECRET not in text
@@ -376,8 +362,8 @@ class TestExplanations:
         assert len(await failure(make_reader())) < 500
 
     async def test_a_truncated_explanation_leaves_the_status(self, make_reader: MakeReader) -> None:
-        async with raw_server(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 99\r\n\r\nbecause") as url:
-            assert "403 Forbidden" in await failure(make_reader(endpoint=url))
+        async with BytesServer(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 99\r\n\r\nbecause") as server:
+            assert "403 Forbidden" in await failure(make_reader(endpoint=server.url))
 
     @pytest.mark.parametrize(
         ("location", "shown"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import timedelta
 from itertools import count, pairwise
@@ -29,6 +29,7 @@ from sentinel.ports.fleet_stream import (
     Unreadable,
 )
 from sentinel.runtime.backoff import Backoff
+from tests.support.closing import CloseLater
 from tests.support.http.event_stream_server import EventStreamServer, Script, StreamConnection, event, resource
 
 MILLISECOND, SECOND = timedelta(milliseconds=1), timedelta(seconds=1)
@@ -39,12 +40,11 @@ MakeStream = Callable[..., HttpFleetStream]
 
 
 @pytest.fixture
-async def make_stream() -> AsyncIterator[MakeStream]:
-    clients = []
-
+def make_stream(close_later: CloseLater) -> MakeStream:
     def make(server: EventStreamServer, **changes: Any) -> HttpFleetStream:
-        client = connect(endpoint=server.url, user_agent="test", keep_alive=SECOND, token="s3cret", gzip=True)
-        clients.append(client)
+        client = close_later(
+            connect(endpoint=server.url, user_agent="test", keep_alive=SECOND, token="s3cret", gzip=True)
+        )
         arguments: dict[str, Any] = {
             "resource_type": "clusters",
             "selector": Selector(),
@@ -55,9 +55,7 @@ async def make_stream() -> AsyncIterator[MakeStream]:
         }
         return HttpFleetStream(client, **arguments | changes)
 
-    yield make
-    for client in clients:
-        await client.close()
+    return make
 
 
 async def follow(stream: HttpFleetStream, *, until: Callable[[StreamItem], bool]) -> list[StreamItem]:

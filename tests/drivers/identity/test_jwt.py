@@ -22,6 +22,7 @@ from sentinel.ports.errors import Misconfigured
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 OPS = Identity("ops", Role.OPERATOR)
+NOW = 1_767_225_600
 WEAK_KEY = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505  # weak, to be rejected
 
 
@@ -179,11 +180,50 @@ async def test_names_of_any_issuer_are_accepted(secret_key: JwtKey, subject: str
     assert identity.name == subject
 
 
-async def test_a_small_clock_skew_is_allowed(secret_key: JwtKey) -> None:
-    now = int(time.time())
+@pytest.mark.parametrize(
+    ("more", "is_valid"),
+    [
+        ({"exp": NOW + 1}, True),
+        ({"exp": NOW + 0.5}, True),
+        ({"exp": NOW}, False),
+        ({"exp": NOW - 1}, False),
+        ({"nbf": NOW + 60}, True),
+        ({"nbf": NOW + 61}, False),
+        ({"iat": NOW + 60}, True),
+        ({"iat": NOW + 61}, False),
+        ({"iat": NOW - 10**6, "nbf": NOW - 10**6}, True),
+        ({"exp": 2**70}, True),
+        ({"exp": -1}, False),
+        ({"exp": float("nan")}, False),
+        ({"nbf": float("nan")}, False),
+        ({"iat": float("nan")}, False),
+        ({"nbf": 10**400}, False),
+        ({"iat": "now"}, False),
+        ({"nbf": True}, False),
+        ({"exp": str(NOW + 60)}, False),
+    ],
+)
+async def test_a_token_ends_at_its_exp_and_may_begin_a_minute_early(
+    tmp_path: Path, more: dict[str, object], is_valid: bool
+) -> None:
+    identities = JwtKey(key_file(tmp_path, SECRET), now=lambda: NOW)
+    token = signed_by_hand({"alg": "HS256", "typ": "JWT"}, claims(**({"exp": NOW + 1} | more)))
 
-    assert await secret_key.identify(signed(claims(exp=now - 5))) == OPS
-    assert await secret_key.identify(signed(claims(nbf=now + 5))) == OPS
+    assert await identities.identify(token) == (OPS if is_valid else None)
+
+
+async def test_a_remembered_token_ends_at_its_exp(tmp_path: Path) -> None:
+    now = float(NOW)
+    identities = JwtKey(key_file(tmp_path, SECRET), now=lambda: now)
+    token = signed(claims(exp=NOW + 10))
+
+    found = await identities.identify(token)
+    now = NOW + 9.9
+    late = await identities.identify(token)
+    now = NOW + 10
+
+    assert found == late == OPS
+    assert await identities.identify(token) is None
 
 
 async def test_the_audience_is_not_checked(secret_key: JwtKey) -> None:

@@ -208,3 +208,14 @@ async def test_an_outage_is_unavailable_and_not_unknown(stored: Stored) -> None:
 
     assert asked == 2  # requests in between did not wait for the database
     assert await stored.tokens.identify(text) == CI
+
+
+async def test_a_known_token_expires_during_an_outage(stored: Stored) -> None:
+    text = await stored.issue(lifetime=timedelta(minutes=1))
+    assert await stored.tokens.identify(text) == CI
+    stored.is_down = True
+    stored.let_check()
+
+    await stored.clock.advance(timedelta(minutes=1))
+
+    assert await stored.tokens.identify(text) is None

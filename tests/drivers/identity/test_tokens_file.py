@@ -16,6 +16,7 @@ from sentinel.drivers.identity.token_editing import add_token, revoke_tokens
 from sentinel.drivers.identity.tokens_file import TokensFile
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.bearer_tokens import new_token
+from tests.support.clocks import MonotonicSeconds
 
 
 def sha256(token: str) -> str:
@@ -35,19 +36,6 @@ tokens:
 """
 
 
-class ManualMonotonicClock:
-    """A monotonic clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_a_second(self) -> None:
-        self.now += 1
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "tokens.yaml"
@@ -56,12 +44,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def clock() -> ManualMonotonicClock:
-    return ManualMonotonicClock()
+def clock() -> MonotonicSeconds:
+    return MonotonicSeconds()
 
 
 @pytest.fixture
-def identities(path: Path, clock: ManualMonotonicClock) -> TokensFile:
+def identities(path: Path, clock: MonotonicSeconds) -> TokensFile:
     return TokensFile(path, monotonic=clock)
 
 
@@ -174,12 +162,12 @@ def test_a_missing_file_is_an_error_at_startup(tmp_path: Path) -> None:
 
 
 async def test_a_changed_file_is_reloaded_within_a_second(
-    path: Path, clock: ManualMonotonicClock, identities: TokensFile
+    path: Path, clock: MonotonicSeconds, identities: TokensFile
 ) -> None:
     rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
 
     before = await identities.identify("eve"), await identities.identify("old")
-    clock.pass_a_second()
+    clock.now += 1
     after = await identities.identify("eve"), await identities.identify("old")
 
     assert before == (None, Identity("ops", Role.OPERATOR))
@@ -187,22 +175,22 @@ async def test_a_changed_file_is_reloaded_within_a_second(
 
 
 async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(
-    path: Path, clock: ManualMonotonicClock, identities: TokensFile
+    path: Path, clock: MonotonicSeconds, identities: TokensFile
 ) -> None:
     replace_unnoticeably(path, VALID.replace(sha256("old"), sha256("eve")))
 
-    clock.pass_a_second()
+    clock.now += 1
 
     assert await identities.identify("eve") == Identity("ops", Role.OPERATOR)
 
 
 async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
-    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualMonotonicClock, identities: TokensFile
+    path: Path, caplog: pytest.LogCaptureFixture, clock: MonotonicSeconds, identities: TokensFile
 ) -> None:
     rewrite(path, "tokens:\n  - {name: hunter2, role: root}\n")
 
     for _ in range(3):
-        clock.pass_a_second()
+        clock.now += 1
         assert await identities.identify("old") is not None
 
     (record,) = caplog.records
@@ -212,16 +200,16 @@ async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
 
 
 async def test_the_tokens_of_a_deleted_file_stay_until_it_is_back(
-    path: Path, caplog: pytest.LogCaptureFixture, clock: ManualMonotonicClock, identities: TokensFile
+    path: Path, caplog: pytest.LogCaptureFixture, clock: MonotonicSeconds, identities: TokensFile
 ) -> None:
     path.unlink()  # noqa: ASYNC240 - a test may block
 
     for _ in range(2):
-        clock.pass_a_second()
+        clock.now += 1
         assert await identities.identify("old") is not None
     assert len(caplog.records) == 1
     rewrite(path, "tokens: []\n")
-    clock.pass_a_second()
+    clock.now += 1
 
     assert await identities.identify("old") is None
 

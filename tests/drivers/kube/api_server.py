@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
-from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import msgspec
+
+from tests.support.http.stream_server import StreamServer
 
 
 class ReceivedCall(msgspec.Struct, frozen=True):
@@ -125,60 +125,33 @@ def in_turn(*scripts: Script) -> Script:
     return script
 
 
-class ApiServer:
-    """Listens on loopback inside `async with`."""
-
+class ApiServer(StreamServer):
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls=tls)
         self.script: Script = reply({})
         self.calls: list[ReceivedCall] = []
-        self.url = ""
         self.connections = 0
         """How many were opened so far."""
         self.closed = asyncio.Event()
         """Set when the peer, or the script, has closed a connection."""
-        self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
-        host, port = self._server.sockets[0].getsockname()
-        self.url = f"{'https' if self._tls else 'http'}://{host}:{port}"
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def lines(self) -> list[str]:
         """Method and path of every call so far."""
         return [call.line for call in self.calls]
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
-            try:
-                while True:
-                    exchange = Exchange(await _read_call(reader, writer), writer)
-                    self.calls.append(exchange.call)
-                    await self.script(exchange)
-                    if not exchange.is_open:
-                        await reader.read()  # until the client closes the connection
-                        break
-            finally:
-                self.closed.set()
-                writer.close()
+        try:
+            while True:
+                exchange = Exchange(await _read_call(reader, writer), writer)
+                self.calls.append(exchange.call)
+                await self.script(exchange)
+                if not exchange.is_open:
+                    await reader.read()  # until the client closes the connection
+                    break
+        finally:
+            self.closed.set()
 
 
 async def _read_call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ReceivedCall:

@@ -14,6 +14,7 @@ from sentinel.drivers.kube.credentials import Credentials
 from sentinel.drivers.rest.proxies import NO_PROXIES
 from sentinel.drivers.rest.tls import TlsSettings
 from tests.drivers.kube.api_server import ApiServer
+from tests.support.closing import CloseLater
 
 
 class MakeClient(Protocol):
@@ -27,9 +28,8 @@ async def server() -> AsyncIterator[ApiServer]:
 
 
 @pytest.fixture
-async def make_client(server: ApiServer) -> AsyncIterator[MakeClient]:
+def make_client(server: ApiServer, close_later: CloseLater) -> MakeClient:
     """Makes clients, by default of the server without TLS."""
-    made: list[KubeClient] = []
 
     def make(access: ClusterAccess | None = None, *, token: str = "", **changes: Any) -> KubeClient:
         access = access or ClusterAccess(
@@ -39,12 +39,9 @@ async def make_client(server: ApiServer) -> AsyncIterator[MakeClient]:
             origin="a test",
         )
         connection = ApiConnection(access, **{"user_agent": "hyperfleet-sentinel/1.2.3", **changes})
-        made.append(KubeClient(connection))
-        return made[-1]
+        return close_later(KubeClient(connection))
 
-    yield make
-    for client in made:
-        await client.close()
+    return make
 
 
 @pytest.fixture

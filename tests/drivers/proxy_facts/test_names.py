@@ -164,7 +164,3 @@ def test_the_system_knows_this_machine() -> None:
 @pytest.mark.parametrize("host", ["a\0b", "a" * 300, "a..b"])
 async def test_what_cannot_be_a_name_is_not_asked(host: str) -> None:
     assert await resolve(SystemProxyFacts(), host) == {host: Resolution(Outcome.FAILED, "not a valid host name")}
-
-
-async def test_another_spelling_of_a_forbidden_address_is_recognized() -> None:
-    assert outcomes(await resolve(SystemProxyFacts(), "0xa9fea9fe")) == {"0xa9fea9fe": Outcome.FORBIDDEN}

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import grpc.aio  # type: ignore[import-untyped]  # it ships no types
-from google.protobuf.empty_pb2 import Empty  # type: ignore[import-untyped]  # it ships no types
+from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import (
     AcknowledgeRequest,
     GetSubscriptionRequest,
@@ -25,7 +24,7 @@ from google.pubsub_v1.types import (
     Topic,
 )
 
-from tests.support.brokers.pubsub import CallError, abort_on, always, handler, serve
+from tests.support.brokers.pubsub import CallContext, CallError, abort_on, always, handler, serve
 
 
 class FakeSubscription:
@@ -57,19 +56,17 @@ class FakeSubscription:
         async with asyncio.timeout(20), self.changed:
             await self.changed.wait_for(condition)
 
-    async def get_topic(self, request: GetTopicRequest, context: grpc.aio.ServicerContext) -> Topic:
+    async def get_topic(self, request: GetTopicRequest, context: CallContext) -> Topic:
         await abort_on(self.on_get(), context)
         return Topic(name=request.topic)
 
-    async def get_subscription(
-        self, request: GetSubscriptionRequest, context: grpc.aio.ServicerContext
-    ) -> Subscription:
+    async def get_subscription(self, request: GetSubscriptionRequest, context: CallContext) -> Subscription:
         await abort_on(self.on_get(), context)
         is_for_dead_letters = request.subscription.endswith("-dead-letters")
         topic = request.subscription.replace("/subscriptions/", "/topics/") if is_for_dead_letters else self.topic
         return Subscription(name=request.subscription, topic=topic)
 
-    async def pull(self, request: PullRequest, context: grpc.aio.ServicerContext) -> PullResponse:
+    async def pull(self, request: PullRequest, context: CallContext) -> PullResponse:
         self.pull_limits.append(request.max_messages)
         await self._notify()
         await abort_on(self.on_pull(), context)
@@ -79,19 +76,19 @@ class FakeSubscription:
         count = min(request.max_messages, len(self._waiting))
         return PullResponse(received_messages=[self._waiting.popleft() for _ in range(count)])
 
-    async def acknowledge(self, request: AcknowledgeRequest, context: grpc.aio.ServicerContext) -> Any:
+    async def acknowledge(self, request: AcknowledgeRequest, context: CallContext) -> Any:
         error = self.on_acknowledge()
         self.acknowledged += request.ack_ids
         await self._notify()
         await abort_on(error, context)
         return Empty()
 
-    async def modify(self, request: ModifyAckDeadlineRequest, context: grpc.aio.ServicerContext) -> Any:
+    async def modify(self, request: ModifyAckDeadlineRequest, context: CallContext) -> Any:
         self.leases += [(ack_id, request.ack_deadline_seconds) for ack_id in request.ack_ids]
         await self._notify()
         return Empty()
 
-    async def publish(self, request: PublishRequest, context: grpc.aio.ServicerContext) -> PublishResponse:
+    async def publish(self, request: PublishRequest, context: CallContext) -> PublishResponse:
         self.published += request.messages
         return PublishResponse(message_ids=["1"] * len(request.messages))
 

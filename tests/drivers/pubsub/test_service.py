@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Unpack
 
-import grpc  # type: ignore[import-untyped]  # it ships no types
+import grpc
 import msgspec
 import pytest
 import trustme

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Unpack
 
 import pytest
-from grpc import StatusCode  # type: ignore[import-untyped]  # it ships no types
+from grpc import StatusCode
 
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.subscriber import PubSubSubscriber

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 import msgspec
+
+from tests.support.http.stream_server import StreamServer
 
 
 class ProxiedRequest(msgspec.Struct, frozen=True):
@@ -19,7 +18,7 @@ class ProxiedRequest(msgspec.Struct, frozen=True):
     """With lower-case names."""
 
 
-class HttpProxy:
+class HttpProxy(StreamServer):
     """Forwards requests and tunnels TLS inside `async with`."""
 
     def __init__(self, servers: Mapping[str, str] | None = None, *, rejection: bytes = b"") -> None:
@@ -27,42 +26,12 @@ class HttpProxy:
 
         `rejection` is a whole response, which is sent to every request if it is set.
         """
+        super().__init__()
         self._servers = {name: urlsplit(url) for name, url in (servers or {}).items()}
         self._rejection = rejection
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self.proxied: list[ProxiedRequest] = []
-        self.address = ""
-        """Host and port, for the environment variable."""
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        host, port = self._server.sockets[0].getsockname()
-        self.address = f"{host}:{port}"
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
-            try:
-                await self._forward(reader, writer)
-            finally:
-                writer.close()
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method, target, _ = head[0].split(" ")
         lines = [line.partition(": ")[::2] for line in head[1:] if line]

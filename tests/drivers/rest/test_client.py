@@ -21,6 +21,7 @@ from sentinel.drivers.rest.url import CredentialsInUrl, InvalidSegment, InvalidU
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
 from tests.runtime.trace_collector import collected_traces, traceparent_of
+from tests.support.closing import CloseLater
 from tests.support.http import scripted_server
 from tests.support.http.scripted_server import ScriptedResponse, ScriptedServer, document, problem
 from tools.services.server import free_port
@@ -40,16 +41,11 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 
 @pytest.fixture
-async def make_client(server: ScriptedServer) -> AsyncIterator[MakeClient]:
-    made: list[RestClient] = []
-
+def make_client(server: ScriptedServer, close_later: CloseLater) -> MakeClient:
     def make(**changes: Any) -> RestClient:
-        made.append(RestClient(**{"base_url": server.url, "user_agent": "test/1", **changes}))
-        return made[-1]
+        return close_later(RestClient(**{"base_url": server.url, "user_agent": "test/1", **changes}))
 
-    yield make
-    for client in made:
-        await client.close()
+    return make
 
 
 @pytest.fixture

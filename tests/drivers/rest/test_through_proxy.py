@@ -29,6 +29,7 @@ from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from tests.cli.client.serving import run
 from tests.cli.pulse.inspection_commands import code_of, invoke
 from tests.drivers.rest.http_proxy import HttpProxy
+from tests.support.closing import CloseLater
 from tests.support.http.loopback import listen
 from tests.support.http.scripted_server import ScriptedResponse, ScriptedServer, document
 from tools.services.server import free_port
@@ -45,13 +46,11 @@ MakeClient = Callable[..., RestClient]
 
 
 @pytest.fixture
-async def make_client() -> AsyncIterator[MakeClient]:
-    made: list[RestClient] = []
-
+def make_client(close_later: CloseLater) -> MakeClient:
     def make(
         url: str, environ: Mapping[str, str], *, token: str = TOKEN, ca_file: Path | None = None
     ) -> RestClient:
-        made.append(
+        return close_later(
             RestClient(
                 base_url=url,
                 user_agent="test",
@@ -60,11 +59,8 @@ async def make_client() -> AsyncIterator[MakeClient]:
                 proxies=Proxies(environ),
             )
         )
-        return made[-1]
 
-    yield make
-    for client in made:
-        await client.close()
+    return make
 
 
 @pytest.fixture

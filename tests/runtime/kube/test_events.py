@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,7 @@ from sentinel.runtime.log import get_logger
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock, simulated
 from tests.runtime.kube.fake_kube_api import FakeKubeApi
+from tests.support.clocks import AdjustedClock
 
 SECOND = timedelta(seconds=1)
 ABOUT = ObjectReference("ex.io/v1", "Widget", "prod", "w", "u-1", "42")
@@ -31,22 +32,12 @@ RESET = KubeUnavailable("connection reset by peer")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-class SteppedClock(SimulatedClock):
-    """A wall clock that can be set."""
-
-    def __init__(self) -> None:
-        self.offset = timedelta(0)
-
-    def now(self) -> datetime:
-        return super().now() + self.offset
-
-
 class Recording:
     """A recorder and the events that the API server has."""
 
     def __init__(self) -> None:
         self.api = FakeKubeApi()
-        self.clock = SteppedClock()
+        self.clock = AdjustedClock()
         self.stopping = Stopping()
         numbers = itertools.count(1)
         self.recorder = EventRecorder(

@@ -23,7 +23,7 @@ from sentinel.version import __version__
 
 LOOPBACK = Address("127.0.0.1", 0)
 LOG = get_logger("test")
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, Unpack
 
-import grpc.aio  # type: ignore[import-untyped]  # it ships no types
+import grpc.aio
 from google.api_core.exceptions import GoogleAPICallError
-from google.protobuf.empty_pb2 import Empty  # type: ignore[import-untyped]  # it ships no types
+from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
@@ -41,6 +41,7 @@ from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
 from tools.services.server import ServiceMissing, free_port
 
 PROJECT = "test-project"
+CallContext: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _MAX_PULL = 1_000
 """The limit of one pull."""
 
@@ -195,7 +196,7 @@ def in_turn(*errors: CallError) -> Callable[..., CallError]:
     return lambda *_: next(remaining, None)
 
 
-async def abort_on(error: CallError, context: grpc.aio.ServicerContext) -> None:
+async def abort_on(error: CallError, context: CallContext) -> None:
     if error is not None:
         await context.abort(error, "set by a test")
 
@@ -221,17 +222,17 @@ class FakeService:
         self.max_concurrent = 0
         self._concurrent = 0
 
-    async def get_topic(self, request: GetTopicRequest, context: grpc.aio.ServicerContext) -> Topic:
+    async def get_topic(self, request: GetTopicRequest, context: CallContext) -> Topic:
         self.gets += 1
         await self._check(context, self.on_get())
         return Topic(name=request.topic)
 
-    async def create_topic(self, request: Topic, context: grpc.aio.ServicerContext) -> Topic:
+    async def create_topic(self, request: Topic, context: CallContext) -> Topic:
         self.creations += 1
         await self._check(context, self.on_create())
         return request
 
-    async def publish(self, request: PublishRequest, context: grpc.aio.ServicerContext) -> PublishResponse:
+    async def publish(self, request: PublishRequest, context: CallContext) -> PublishResponse:
         self.requests.append(request)
         self._concurrent += 1
         self.max_concurrent = max(self.max_concurrent, self._concurrent)
@@ -244,8 +245,8 @@ class FakeService:
         count = len(request.messages) - self.missing_ids
         return PublishResponse(message_ids=[str(number) for number in range(count)])
 
-    async def _check(self, context: grpc.aio.ServicerContext, error: CallError) -> None:
-        authorization = dict(context.invocation_metadata()).get("authorization", "")
+    async def _check(self, context: CallContext, error: CallError) -> None:
+        authorization = dict(context.invocation_metadata() or ()).get("authorization", "")
         await abort_on(self.on_authorization(str(authorization)) or error, context)
 
 
@@ -263,7 +264,7 @@ async def fake_service(*, tls: grpc.ServerCredentials | None = None) -> AsyncIte
 
 @asynccontextmanager
 async def serve(
-    *, tls: grpc.ServerCredentials | None = None, **services: dict[str, grpc.RpcMethodHandler]
+    *, tls: grpc.ServerCredentials | None = None, **services: dict[str, grpc.RpcMethodHandler[Any, Any]]
 ) -> AsyncIterator[str]:
     """Serve Pub/Sub services by name; yields the host."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
@@ -279,7 +280,7 @@ async def serve(
         await server.stop(None)
 
 
-def handler(method: Callable[..., object], request: Any, response: Any = None) -> grpc.RpcMethodHandler:
+def handler(method: Callable[..., object], request: Any, response: Any = None) -> grpc.RpcMethodHandler[Any, Any]:
     """Build a handler; without a `response` type, the response is empty."""
     serialize = Empty.SerializeToString if response is None else response.serialize
     return grpc.unary_unary_rpc_method_handler(

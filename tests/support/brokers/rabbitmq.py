@@ -24,7 +24,7 @@ from tests.support.tcp_proxy import TcpProxy
 from tools.services.rabbitmq import RabbitMQNode
 
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
-TIMEOUT = timedelta(seconds=30)
+TIMEOUT = timedelta(seconds=90)
 """Far longer than anything here takes."""
 
 

@@ -55,7 +55,7 @@ class Backend(ABC):
 
 class MemoryBackend(Backend):
     def __init__(self, database: MemoryDatabase, fleet: MemoryFleetStore) -> None:
-        self._database = self.database = database
+        self.database = self.memory = database
         self.fleet = fleet
         self.changes = MemoryChangeLog(database)
         self.audit = MemoryAuditLog(database)
@@ -63,7 +63,7 @@ class MemoryBackend(Backend):
         self.identities = MemoryIdentityStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
-        return await memory_transact(self._database, lambda: MemoryTransaction(self._database), work)
+        return await memory_transact(self.memory, lambda: MemoryTransaction(self.memory), work)
 
 
 class SqlBackend(Backend):

@@ -136,11 +136,13 @@ class ApiClient:
         self._stopping = Stopping()
         self._loops: list[asyncio.Task[None]] = []
         self.routes = [*fleet_routes.routes(kinds, self.service, self.streams), *audit_routes(self.backend.audit)]
-        known = MemoryIdentities({identity.name: identity for identity in identities})
-        self.known = known.known
+        self.identities = MemoryIdentities({identity.name: identity for identity in identities})
+        self.known = self.identities.known
         """Identities by token."""
         guard = Guard(
-            identities=[known] if identities else [], permissions=PERMISSIONS, is_insecure=not identities
+            identities=[self.identities] if identities else [],
+            permissions=PERMISSIONS,
+            is_insecure=not identities,
         )
         self.app: App = build_app(self.routes, guard=guard, log=log)
 

@@ -15,7 +15,7 @@ from sentinel.web.asgi import App, Message
 from tests.support.fleet.api_client import SCOPE, ApiReply
 from tests.support.fleet.http_client import ROOT
 
-TIMEOUT = 20.0
+TIMEOUT = 90.0
 """Only a test that fails waits this long."""
 
 

@@ -276,7 +276,7 @@ class FleetServer(LoopbackServer):
             "last_updated_time": at.isoformat(),
         }
 
-    async def requests(self, count: int, *, timeout: float = 10) -> list[FleetRequest]:
+    async def requests(self, count: int, *, timeout: float = 60) -> list[FleetRequest]:
         """Wait until `count` requests have arrived."""
         async with asyncio.timeout(timeout), self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= count)

@@ -18,11 +18,9 @@ import msgspec
 
 from sentinel.core.drift.attestation import attest
 from sentinel.core.drift.rules import OPENBAO
+from tests.support.kube.patch_types import APPLY, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from tools.services.kube_apiserver import KUBECONFIG_VARIABLE, KubeClient, read_kubeconfig
-from tools.services.kube_apiserver.client import APPLY, MERGE_PATCH
 
-JSON_PATCH: Final = "application/json-patch+json"
-STRATEGIC: Final = "application/strategic-merge-patch+json"
 OPERATOR: Final = "openbao-operator"
 NAMESPACE: Final = "drift-history"
 LABELS: Final = {"app.kubernetes.io/managed-by": "openbao-operator", "app.kubernetes.io/instance": "prod"}
@@ -74,7 +72,7 @@ class Writer:
         return self.send("PATCH", patch, manager=manager, content_type=MERGE_PATCH, subresource=subresource)
 
     def strategic(self, patch: Any, manager: str) -> Any:
-        return self.send("PATCH", patch, manager=manager, content_type=STRATEGIC)
+        return self.send("PATCH", patch, manager=manager, content_type=STRATEGIC_MERGE_PATCH)
 
     def json_patch(self, manager: str, op: str, path: str, value: Any = None) -> Any:
         return self.send(

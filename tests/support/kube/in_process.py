@@ -16,8 +16,7 @@ from sentinel.drivers.kube.connection import JSON, ApiConnection
 from sentinel.ports.kube import KubeUnavailable
 from sentinel.testing.kube import ApiError, FakeKubeServer
 from sentinel.testing.kube.requests import ApiRequest, ApiResponse, StreamedResponse
-
-_MERGE_PATCH = "application/merge-patch+json"
+from tests.support.kube.patch_types import MERGE_PATCH
 
 
 class InProcessConnection(ApiConnection):
@@ -41,7 +40,7 @@ class InProcessConnection(ApiConnection):
         self._cut = asyncio.Event()
 
     async def send(self, method: str, path: str, *, body: object = None, content_type: str = JSON) -> bytes:
-        is_merge_patch = content_type == _MERGE_PATCH
+        is_merge_patch = content_type == MERGE_PATCH
         if is_merge_patch and self.hanging_patches:
             self.hanging_patches -= 1
             await asyncio.Event().wait()

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from tests.support.kube.patch_types import APPLY
 from tools.services.kube_apiserver import KubeClient, KubeResponse
-from tools.services.kube_apiserver.client import APPLY
 
 Manifest: TypeAlias = "dict[str, Any]"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sentinel.core.json import Json
 from sentinel.ports.kube import KubeObject
+from sentinel.testing.kube import FakeKubeServer
 from sentinel.testing.kube.kinds import CONFIG_MAP, STATEFUL_SET
 from tests.support.kube.watching import member
 
@@ -17,6 +18,12 @@ def config_map(name: str, **data: str) -> KubeObject:
         "metadata": {"name": name},
         **({"data": own} if own else {}),
     }
+
+
+def put_config_maps(server: FakeKubeServer, *names: str) -> None:
+    """Create ConfigMaps in the default namespace of a fake server."""
+    for name in names:
+        server.create(CONFIG_MAP, {"metadata": {"name": name, "namespace": "default"}})
 
 
 def container(name: str, **members: Json) -> KubeObject:

@@ -15,9 +15,6 @@ from sentinel.core.json import Json
 from tests.support.kube.watching import TIMEOUT
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-APPLY = "application/apply-patch+yaml"
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 
 class PlainResponse(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from tools.services.kube_apiserver import KubeAccess, KubeClient
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _RBAC_GROUP = "rbac.authorization.k8s.io"
 _TOKEN_LIFETIME = timedelta(hours=1)
-_TIMEOUT = timedelta(seconds=10)
+_TIMEOUT = timedelta(seconds=90)
 
 Rule: TypeAlias = Mapping[str, Sequence[str]]
 """A rule as in a Role: `apiGroups`, `resources`, `verbs`, and maybe `resourceNames`."""

@@ -18,7 +18,7 @@ from sentinel.ports.kube import (
     WatchEvent,
 )
 
-TIMEOUT = timedelta(seconds=30)
+TIMEOUT = timedelta(seconds=90)
 """Far longer than anything here takes."""
 
 

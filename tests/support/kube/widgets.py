@@ -13,7 +13,7 @@ DEFINITION = KubeKind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", is_namespaced=False
 )
 
-_TIMEOUT = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=90)
 _CONDITION: KubeObject = {
     "type": "object",
     "required": ["type", "status"],

@@ -99,7 +99,7 @@ class ServiceProcess:
         self.send_signal(number)
         return await self.exit_code()
 
-    async def exit_code(self, *, timeout: float = 30) -> int:
+    async def exit_code(self, *, timeout: float = 90) -> int:
         """Wait until the process has ended and all its output is read, and return the exit code."""
         assert self._process is not None
         async with asyncio.timeout(timeout):
@@ -107,7 +107,7 @@ class ServiceProcess:
             await asyncio.gather(*self._readers)
         return code
 
-    async def until(self, wanted: Callable[[Line], bool], *, timeout: float = 20, since: int = 0) -> Line:
+    async def until(self, wanted: Callable[[Line], bool], *, timeout: float = 90, since: int = 0) -> Line:
         """Wait for a log line, starting at index `since`, and return it."""
         position = since
         try:
@@ -122,7 +122,7 @@ class ServiceProcess:
         except TimeoutError:
             raise AssertionError(f"no such line within {timeout} s; last lines: {self.lines[-20:]}") from None
 
-    async def until_event(self, event: str, *, timeout: float = 20, since: int = 0, **fields: object) -> Line:
+    async def until_event(self, event: str, *, timeout: float = 90, since: int = 0, **fields: object) -> Line:
         """Wait for a log event with these fields and return its line."""
         return await self.until(
             lambda line: line.get("event") == event and fields.items() <= line.items(),
@@ -130,7 +130,7 @@ class ServiceProcess:
             since=since,
         )
 
-    async def until_output(self, wanted: Callable[[str], bool], *, timeout: float = 20) -> None:
+    async def until_output(self, wanted: Callable[[str], bool], *, timeout: float = 90) -> None:
         """Wait until the text on stdout is as wanted."""
         try:
             async with asyncio.timeout(timeout), self._arrived:

@@ -20,7 +20,7 @@ FAST_SETTINGS = {
 }
 """Short intervals, and a log with the events that tests wait for."""
 
-TIMEOUT = 30.0
+TIMEOUT = 90.0
 _POLL_INTERVAL = 0.05
 
 

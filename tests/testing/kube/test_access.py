@@ -22,8 +22,9 @@ from sentinel.testing.kube.kinds import (
     ROLE,
     ROLE_BINDING,
 )
-from tests.support.kube.objects import config_map
-from tests.support.kube.plain_http import APPLY, CONFIG_MAPS, MERGE_PATCH, PlainHttp, plain_http
+from tests.support.kube.objects import config_map, put_config_maps
+from tests.support.kube.patch_types import APPLY, MERGE_PATCH
+from tests.support.kube.plain_http import CONFIG_MAPS, PlainHttp, plain_http
 from tests.support.kube.widgets import WIDGET_DEFINITION, widget
 
 WIDGETS = "/apis/contract.example.com/v1/namespaces/default/widgets"
@@ -35,12 +36,6 @@ async def server() -> AsyncIterator[FakeKubeServer]:
         running.add_service_account_token("token", namespace="default", name="tester")
         running.create(CUSTOM_RESOURCE_DEFINITION, WIDGET_DEFINITION)
         yield running
-
-
-@pytest.fixture
-async def http(server: FakeKubeServer) -> AsyncIterator[PlainHttp]:
-    async with plain_http(server.url) as client:
-        yield client
 
 
 def rule(group: str, resource: str, *verbs: str, names: tuple[str, ...] = ()) -> dict[str, Json]:
@@ -122,7 +117,7 @@ class TestRbac:
 
     async def test_a_role_allows_its_verbs_in_its_namespace(self, server: FakeKubeServer, http: PlainHttp) -> None:
         allow(server, rule("", "configmaps", "get", "list"))
-        server.create(CONFIG_MAP, {"metadata": {"name": "a", "namespace": "default"}})
+        put_config_maps(server, "a")
 
         statuses = {
             path: (await http.call(method, path, token="token")).status

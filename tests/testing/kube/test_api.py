@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,29 +10,13 @@ from sentinel.core.json import Json
 from sentinel.ports.kube import KubeKind, KubeObject
 from sentinel.testing.kube import ApiError, FakeKubeServer
 from sentinel.testing.kube.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
-from tests.support.kube.objects import config_map, owners
-from tests.support.kube.plain_http import APPLY, CONFIG_MAPS, JSON_PATCH, MERGE_PATCH, PlainHttp, plain_http
+from tests.support.kube.objects import config_map, owners, put_config_maps
+from tests.support.kube.patch_types import APPLY, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from tests.support.kube.plain_http import CONFIG_MAPS, PlainHttp, plain_http
 from tests.support.kube.widgets import WIDGET, WIDGET_DEFINITION, widget
 
 WIDGETS = "/apis/contract.example.com/v1/namespaces/default/widgets"
 GADGET = KubeKind("example.com", "v1", "Gadget", "gadgets", is_namespaced=False)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeKubeServer]:
-    async with FakeKubeServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def http(server: FakeKubeServer) -> AsyncIterator[PlainHttp]:
-    async with plain_http(server.url) as client:
-        yield client
-
-
-def put(server: FakeKubeServer, *names: str) -> None:
-    for name in names:
-        server.create(CONFIG_MAP, {"metadata": {"name": name, "namespace": "default"}})
 
 
 class TestPaths:
@@ -93,14 +76,14 @@ class TestBodies:
         [
             ("POST", "application/yaml"),
             ("PUT", "application/vnd.kubernetes.protobuf"),
-            ("PATCH", "application/strategic-merge-patch+json"),
+            ("PATCH", STRATEGIC_MERGE_PATCH),
             ("PATCH", "application/json"),
         ],
     )
     async def test_other_content_types_are_unsupported(
         self, server: FakeKubeServer, http: PlainHttp, method: str, content_type: str
     ) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
         path = CONFIG_MAPS if method == "POST" else f"{CONFIG_MAPS}/a"
 
         response = await http.call(method, path, config_map("a"), content_type=content_type)
@@ -124,7 +107,7 @@ class TestBodies:
     async def test_a_wrong_option_is_invalid(
         self, server: FakeKubeServer, http: PlainHttp, content_type: str, query: dict[str, str], field: str
     ) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
 
         response = await http.call(
             "PATCH", f"{CONFIG_MAPS}/a", config_map("a"), content_type=content_type, **query
@@ -172,7 +155,7 @@ class TestBodies:
         assert set(owners(applied.body)) == {"m Apply", "before-first-apply Update"}
 
     async def test_a_dry_run_stores_nothing(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
         version = server.resource_version
 
         await http.call("POST", CONFIG_MAPS, config_map("b"), dryRun="All")
@@ -182,7 +165,7 @@ class TestBodies:
         assert server.resource_version == version
 
     async def test_a_deletion_is_described(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
 
         response = await http.call("DELETE", f"{CONFIG_MAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1"})
 
@@ -190,7 +173,7 @@ class TestBodies:
         assert response.body["details"]["name"] == "a"
 
     async def test_a_collection_can_be_deleted(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a", "b")
+        put_config_maps(server, "a", "b")
 
         await http.call("DELETE", CONFIG_MAPS, fieldSelector="metadata.name=a")
 
@@ -199,7 +182,7 @@ class TestBodies:
         ]
 
     async def test_a_uid_is_immutable(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
 
         response = await http.call(
             "PATCH", f"{CONFIG_MAPS}/a", {"metadata": {"uid": "other"}}, content_type=MERGE_PATCH
@@ -209,7 +192,7 @@ class TestBodies:
         assert response.body["details"]["causes"][0]["field"] == "metadata.uid"
 
     async def test_a_patch_cannot_rename(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
         rename: list[Json] = [{"op": "replace", "path": "/metadata/name", "value": "b"}]
 
         response = await http.call("PATCH", f"{CONFIG_MAPS}/a", rename, content_type=JSON_PATCH)
@@ -220,7 +203,7 @@ class TestBodies:
 
 class TestLists:
     async def test_a_chunk_says_how_to_go_on(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a", "b", "c")
+        put_config_maps(server, "a", "b", "c")
 
         first = await http.call("GET", CONFIG_MAPS, limit="2")
         token = first.body["metadata"]["continue"]
@@ -232,9 +215,9 @@ class TestLists:
         assert "continue" not in second.body["metadata"]
 
     async def test_an_expired_list_can_go_on_inconsistently(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a", "b")
+        put_config_maps(server, "a", "b")
         first = await http.call("GET", CONFIG_MAPS, limit="1")
-        put(server, "c")
+        put_config_maps(server, "c")
         server.expire_versions()
 
         expired = await http.call("GET", CONFIG_MAPS, **{"continue": first.body["metadata"]["continue"]})
@@ -244,9 +227,9 @@ class TestLists:
         assert [each["metadata"]["name"] for each in fresh.body["items"]] == ["b", "c"]
 
     async def test_a_list_may_be_as_of_a_version(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
         old = server.resource_version
-        put(server, "b")
+        put_config_maps(server, "b")
 
         async def names(**query: str) -> list[str]:
             response = await http.call("GET", CONFIG_MAPS, **query)
@@ -288,7 +271,7 @@ class TestLists:
     async def test_history_is_bounded(self) -> None:
         async with FakeKubeServer(max_history=10) as server, plain_http(server.url) as http:
             start = server.resource_version
-            put(server, *(f"c{number}" for number in range(30)))
+            put_config_maps(server, *(f"c{number}" for number in range(30)))
 
             response = await http.call("GET", CONFIG_MAPS, resourceVersion=start, resourceVersionMatch="Exact")
             async with http.watch(CONFIG_MAPS, resourceVersion=start) as watch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import aiohttp
@@ -12,24 +11,8 @@ import pytest
 
 from sentinel.testing.kube import FakeKubeServer
 from sentinel.testing.kube.kinds import CONFIG_MAP
-from tests.support.kube.objects import config_map
+from tests.support.kube.objects import config_map, put_config_maps
 from tests.support.kube.plain_http import CONFIG_MAPS, PlainHttp, plain_http
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeKubeServer]:
-    async with FakeKubeServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def http(server: FakeKubeServer) -> AsyncIterator[PlainHttp]:
-    async with plain_http(server.url) as client:
-        yield client
-
-
-def put(server: FakeKubeServer, name: str) -> None:
-    server.create(CONFIG_MAP, {"metadata": {"name": name, "namespace": "default"}})
 
 
 class TestFailures:
@@ -73,10 +56,10 @@ class TestConnections:
         self, server: FakeKubeServer, http: PlainHttp
     ) -> None:
         async with http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             server.stall()
-            put(server, "b")
+            put_config_maps(server, "b")
             missed = asyncio.create_task(watch.summary())
             creating = asyncio.create_task(http.call("POST", CONFIG_MAPS, config_map("c")))
             await server.wait_for_request(lambda request: request.verb == "create")
@@ -115,16 +98,16 @@ class TestConnections:
 
     async def test_open_connections_survive_a_refusal(self, server: FakeKubeServer, http: PlainHttp) -> None:
         async with http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             server.refuse_connections()
-            put(server, "b")
+            put_config_maps(server, "b")
 
             assert await watch.summary() == ("ADDED", "b")
 
     async def test_open_connections_can_be_reset(self, server: FakeKubeServer, http: PlainHttp) -> None:
         async with http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             server.reset_connections()
 
@@ -134,7 +117,7 @@ class TestConnections:
     async def test_a_restart_keeps_objects_and_ends_watches(self, server: FakeKubeServer, http: PlainHttp) -> None:
         url = server.url
         async with http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             await server.restart()
 
@@ -147,7 +130,7 @@ class TestConnections:
         server = FakeKubeServer()
         await server.__aenter__()
         async with plain_http(server.url) as http, http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             server.stall()
 

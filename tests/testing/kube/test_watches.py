@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
 from sentinel.testing.kube import FakeKubeServer
 from sentinel.testing.kube.kinds import CONFIG_MAP
+from tests.support.kube.objects import put_config_maps
 from tests.support.kube.plain_http import CONFIG_MAPS, PlainHttp, plain_http
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[FakeKubeServer]:
-    async with FakeKubeServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def http(server: FakeKubeServer) -> AsyncIterator[PlainHttp]:
-    async with plain_http(server.url) as client:
-        yield client
-
-
-def put(server: FakeKubeServer, *names: str) -> None:
-    for name in names:
-        server.create(CONFIG_MAP, {"metadata": {"name": name, "namespace": "default"}})
 
 
 class TestBeginning:
@@ -34,17 +17,17 @@ class TestBeginning:
     async def test_without_a_version_existing_objects_come_first(
         self, server: FakeKubeServer, http: PlainHttp, query: dict[str, str]
     ) -> None:
-        put(server, "b", "a")
+        put_config_maps(server, "b", "a")
 
         async with http.watch(CONFIG_MAPS, **query) as watch:
             first = [await watch.summary(), await watch.summary()]
-            put(server, "c")
+            put_config_maps(server, "c")
 
             assert first == [("ADDED", "a"), ("ADDED", "b")]
             assert await watch.summary() == ("ADDED", "c")
 
     async def test_initial_events_end_with_a_bookmark(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
 
         async with http.watch(
             CONFIG_MAPS, sendInitialEvents="true", resourceVersionMatch="NotOlderThan", allowWatchBookmarks="true"
@@ -59,9 +42,9 @@ class TestBeginning:
         assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
     async def test_initial_events_can_be_declined(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
         start = server.resource_version
-        put(server, "b")
+        put_config_maps(server, "b")
 
         async with http.watch(
             CONFIG_MAPS, sendInitialEvents="false", resourceVersionMatch="NotOlderThan", resourceVersion=start
@@ -85,14 +68,14 @@ class TestBeginning:
         assert (response.status, response.body["kind"]) == (status, "Status")
 
     async def test_one_object_can_be_watched(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a", "b")
+        put_config_maps(server, "a", "b")
 
         async with http.watch(f"{CONFIG_MAPS}/b") as watch:
             assert await watch.summary() == ("ADDED", "b")
 
     async def test_an_expired_version_is_an_event(self, server: FakeKubeServer, http: PlainHttp) -> None:
         start = server.resource_version
-        put(server, "a", "b")
+        put_config_maps(server, "a", "b")
         server.expire_versions()
 
         async with http.watch(CONFIG_MAPS, resourceVersion=start) as watch:
@@ -105,9 +88,9 @@ class TestBeginning:
     async def test_expiry_keeps_the_last_change_as_etcd_does(
         self, server: FakeKubeServer, http: PlainHttp
     ) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
         start = server.resource_version
-        put(server, "b")
+        put_config_maps(server, "b")
         server.expire_versions()
 
         async with http.watch(CONFIG_MAPS, resourceVersion=start) as watch:
@@ -116,7 +99,7 @@ class TestBeginning:
 
 class TestControl:
     async def test_a_test_can_send_bookmarks(self, server: FakeKubeServer, http: PlainHttp) -> None:
-        put(server, "a")
+        put_config_maps(server, "a")
         async with (
             http.watch(CONFIG_MAPS, resourceVersion=server.resource_version, allowWatchBookmarks="true") as asked,
             http.watch(CONFIG_MAPS, resourceVersion=server.resource_version) as not_asked,
@@ -126,7 +109,7 @@ class TestControl:
             await asked.next()
             server.send_bookmarks()
             mark = await asked.next()
-            put(server, "b")
+            put_config_maps(server, "b")
 
             assert mark["object"]["metadata"]["resourceVersion"] == str(int(server.resource_version) - 1)
             assert [await not_asked.summary(), await not_asked.summary()] == [("MODIFIED", "a"), ("ADDED", "b")]
@@ -138,7 +121,7 @@ class TestControl:
             plain_http(server.url) as http,
             http.watch(CONFIG_MAPS, allowWatchBookmarks="true", resourceVersion=server.resource_version) as watch,
         ):
-            put(server, "a")
+            put_config_maps(server, "a")
 
             assert [(await watch.summary())[0] for _ in range(3)] == ["ADDED", "BOOKMARK", "BOOKMARK"]
 
@@ -153,7 +136,7 @@ class TestControl:
 
     async def test_a_test_can_close_watches(self, server: FakeKubeServer, http: PlainHttp) -> None:
         async with http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             server.close_watches()
 
@@ -162,7 +145,7 @@ class TestControl:
 
     async def test_a_test_can_expire_open_watches(self, server: FakeKubeServer, http: PlainHttp) -> None:
         async with http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             server.expire_watches()
 
@@ -173,7 +156,7 @@ class TestControl:
 
     async def test_a_watch_that_a_client_leaves_ends(self, server: FakeKubeServer, http: PlainHttp) -> None:
         async with http.watch(CONFIG_MAPS) as watch:
-            put(server, "a")
+            put_config_maps(server, "a")
             await watch.next()
             assert server.open_watches == 1
 

@@ -148,6 +148,58 @@ async def test_parallel_sign_ins_with_the_right_password_all_succeed(accounts: A
     assert [response.status for response in responses] == [200] * 20
 
 
+async def test_servers_on_one_database_count_failures_together(accounts: AccountsClient) -> None:
+    other = AccountsClient(backend=accounts.backend)
+    await accounts.add_user("ann")
+
+    failed = [
+        (await each.log_in("ann", "wrong horse")).status for each in (accounts, other, accounts, other, other)
+    ]
+
+    assert failed == [401] * 5
+    for each in (accounts, other):
+        throttled = await each.log_in("ann", address="10.0.0.1")
+        assert (throttled.status, throttled.headers["retry-after"]) == (429, "60")
+        assert (await each.log_in("ben")).status == 429
+        assert (await each.log_in("ben", address="10.0.0.1")).status == 401
+
+
+async def test_parallel_guesses_at_many_servers_are_counted(accounts: AccountsClient) -> None:
+    await accounts.add_user("ann")
+    servers = [AccountsClient(backend=accounts.backend) for _ in range(20)]
+
+    responses = await asyncio.gather(*(server.log_in("ann", "wrong horse") for server in servers))
+
+    statuses = [response.status for response in responses]
+    assert (statuses.count(401), statuses.count(429)) == (5, 15)
+    assert len(await accounts.audit(action="login-refused")) == 5
+
+
+async def test_a_right_guess_that_is_one_too_many_is_not_told(accounts: AccountsClient) -> None:
+    class SlowHasher(MemoryPasswordHasher):
+        """Lets others fail while it compares."""
+
+        async def verify(self, password: str, hashed: str | None) -> bool:
+            for number in range(5):
+                await accounts.log_in("ann", "wrong horse", address=f"10.0.0.{number}")
+            return await super().verify(password, hashed)
+
+    await accounts.add_user("ann")
+    slow = AccountsClient(backend=accounts.backend, passwords=SlowHasher())
+
+    response = await slow.log_in("ann")
+
+    assert (response.status, response.headers["retry-after"]) == (429, "60")
+    assert await accounts.audit(action="login") == []
+
+
+async def test_attempts_that_are_refused_for_being_many_cost_no_hashing(accounts: AccountsClient) -> None:
+    for _ in range(20):
+        await accounts.log_in("eve")
+
+    assert accounts.passwords.verified == 5
+
+
 async def test_a_password_that_changes_meanwhile_is_wrong() -> None:
     class SlowHasher(MemoryPasswordHasher):
         """Lets the test act after the password was compared."""

@@ -63,7 +63,8 @@ class _Checked(msgspec.Struct, frozen=True):
     default=Resolve.WARN.value,
     show_default=True,
     envvar="SENTINEL_RESOLVE",
-    help="At level 3, what an address that does not resolve is; off looks up none. Or set SENTINEL_RESOLVE.",
+    help="At level 3, what an address that does not resolve is; off looks up none. Or set SENTINEL_RESOLVE."
+    " Link-local addresses and metadata services of clouds are errors in any case.",
 )
 @click.option("--upgrade", is_flag=True, help="Print the file, written in version 1 of KDL, in version 2.")
 @options.output_option

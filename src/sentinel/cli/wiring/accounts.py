@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from sentinel.core import login_throttle
 from sentinel.drivers.identity.passwords import Argon2Passwords
 from sentinel.drivers.identity.stored_tokens import StoredTokens
 from sentinel.drivers.sql.engine.statements import SqlDatabase
@@ -55,5 +56,8 @@ def build_accounts(database: SqlDatabase, *, auditor: Auditor, clock: Clock) -> 
         store=store,
         identities=identities,
         web=account_component(handlers),
-        retention_rules=(RetentionRule("sign-ins", timedelta(0), store.expire_sign_ins),),
+        retention_rules=(
+            RetentionRule("sign-ins", timedelta(0), store.expire_sign_ins),
+            RetentionRule("failed sign-ins", login_throttle.WINDOW, store.expire_failed_sign_ins),
+        ),
     )

@@ -6,6 +6,8 @@ that forwards requests there gives them to everybody, so such an address is neve
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
@@ -26,6 +28,7 @@ _FORBIDDEN_NAMES: Final = frozenset(
 )
 _EMBEDDING_NETWORKS: Final = (ip_network("64:ff9b::/96"), ip_network("::/96"))
 """IPv6 networks whose last 32 bits are an IPv4 address, apart from those that `ipaddress` knows."""
+_CLASSIC: Final = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[0-7]{0,11}|[1-9][0-9]{0,9}")
 
 
 def host_of(address: str) -> str | None:
@@ -52,11 +55,36 @@ def is_forbidden(host: str) -> bool:
     return any(each in network for each in _meanings(address) for network in _FORBIDDEN_NETWORKS)
 
 
+def are_forbidden(found: Collection[str]) -> bool:
+    """Whether a name with these IP addresses must not be used: nobody can tell which of them a proxy takes.
+
+    A link-local IPv6 address beside others does not count. A machine lists those of all its interfaces.
+    """
+    others = [each for each in found if not _is_link_local(each)]
+    return any(map(is_forbidden, others)) if others else bool(found)
+
+
+def _is_link_local(host: str) -> bool:
+    address = _read(host)
+    return isinstance(address, IPv6Address) and address.is_link_local
+
+
 def _read(host: str) -> IPv4Address | IPv6Address | None:
     try:
         return ip_address(host)
     except ValueError:
+        return _read_classic(host)
+
+
+def _read_classic(host: str) -> IPv4Address | None:
+    """Read the spellings of an IPv4 address that the C library accepts: `0xa9fea9fe`, `0251.254.43518`."""
+    parts = host.split(".")
+    if len(parts) > 4 or not all(_CLASSIC.fullmatch(part) for part in parts):
         return None
+    *high, low = (int(part, 16 if part[1:2] in "xX" else 8 if part[0] == "0" else 10) for part in parts)
+    if any(byte > 0xFF for byte in high) or low >= 1 << 8 * (4 - len(high)):
+        return None
+    return IPv4Address(sum(byte << 8 * (3 - index) for index, byte in enumerate(high)) + low)
 
 
 def _meanings(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:

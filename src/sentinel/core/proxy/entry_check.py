@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from sentinel.core import kdl
 from sentinel.core.proxy.findings import Code, Findings, shown, shown_name
 from sentinel.core.proxy.schema import Entry, Row
 from sentinel.core.proxy.value_check import check_value
+
+_MAX_PAIRS: Final = 3
 
 Accept: TypeAlias = Callable[[kdl.Value, Entry], None]
 """Called with every good value."""
@@ -16,12 +18,29 @@ Accept: TypeAlias = Callable[[kdl.Value, Entry], None]
 
 def check_entries(node: kdl.Node, row: Row, findings: Findings, accept: Accept) -> None:
     """Report what is wrong with the arguments and properties of a node that could be read completely."""
-    if node.is_damaged or (row.is_open and not row.arguments and not row.properties):
+    if node.is_damaged:
+        return
+    if row.is_open and not row.arguments and not row.properties:
+        if row.open_values is not None:
+            _report_outside_block(node, row, findings)
         return
     _check_arguments(node, row, findings, accept)
     _check_properties(node, row, findings, accept)
     if row.one_property:
         _check_source(node, row, findings)
+
+
+def check_open_node(node: kdl.Node, row: Row, findings: Findings) -> None:
+    """Report what is wrong with a node whose name is free, in the block of this row."""
+    if node.is_damaged:
+        return
+    if row.open_names is not None and (fault := row.open_names.fault(node.name)) is not None:
+        meant = [] if node.arguments else _split(node.name)
+        suggestion = f"write {shown_name(meant[0][0])} {shown(meant[0][1])}" if meant else None
+        message = f"expected {row.open_names.expected} in {row.name}, got {shown_name(node.name)}"
+        findings.error(fault, node, message, suggestion)
+    elif row.open_values is not None:
+        check_entries(node, Row(node.name, "", (row.open_values,)), findings, lambda *_: None)
 
 
 def check_value_name(node: kdl.Node, row: Row, findings: Findings) -> None:
@@ -56,6 +75,37 @@ def _check_arguments(node: kdl.Node, row: Row, findings: Findings, accept: Accep
                 f"write {row.name} {shown(entry.type.example)}",
             )
             break
+
+
+def _report_outside_block(node: kdl.Node, row: Row, findings: Findings) -> None:
+    """Report names and values that are not between braces, where they belong."""
+    written: list[kdl.Value | kdl.Property] = [*node.arguments, *node.properties]
+    if not written:
+        return
+    first = min(written, key=lambda each: (each.line, each.column))
+    got = f"{shown_name(first.name)}=" if isinstance(first, kdl.Property) else shown(first.value)
+    pairs = [*_pairs(node.arguments), *((each.name, each.value.value) for each in node.properties)]
+    shown_pairs = [f"{shown_name(name)} {shown(value)}" for name, value in pairs[:_MAX_PAIRS]] or ["…"]
+    findings.warning(
+        Code.IGNORED_ARGUMENT,
+        first,
+        f"expected names and values between {{ and }} after {row.name}, got {got}, which the proxy ignores",
+        f"write {row.name} {{ {'; '.join(shown_pairs)} }}",
+    )
+
+
+def _pairs(arguments: tuple[kdl.Value, ...]) -> list[tuple[str, kdl.Scalar]]:
+    """Return the names and values that people mean by `"X-A" "1"` and by `"X-A: 1"`."""
+    texts = [argument.value for argument in arguments]
+    if len(texts) == 1:
+        return _split(str(texts[0]))
+    return list(zip(map(str, texts[::2]), texts[1::2], strict=False))
+
+
+def _split(text: str) -> list[tuple[str, kdl.Scalar]]:
+    """Return the name and the value of a whole header."""
+    name, colon, value = text.partition(":")
+    return [(name, value.strip())] if colon and name else []
 
 
 def _report_extra(node: kdl.Node, row: Row, argument: kdl.Value, findings: Findings) -> None:

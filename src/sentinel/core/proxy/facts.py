@@ -14,7 +14,7 @@ import msgspec
 
 
 class Resolve(StrEnum):
-    """What it means if the address of a target does not resolve."""
+    """What it means if the address of a target does not resolve. One that is forbidden is an error in any case."""
 
     OFF = "off"
     """Nothing. Addresses are not looked up."""
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
     USABLE = "usable"
     FORBIDDEN = "forbidden"
-    """All its addresses are forbidden: `addresses.is_forbidden`."""
+    """It leads to an address that no configuration may use: `addresses.are_forbidden`."""
     FAILED = "failed"
     NOT_TRIED = "not tried"
     """There were more names, or they took longer, than the limits allow."""

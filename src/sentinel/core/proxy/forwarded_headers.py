@@ -23,6 +23,8 @@ _HOP_BY_HOP: Final = frozenset(
     )
 )
 """They concern one connection (RFC 9110, 7.6.1)."""
+UNCHANGEABLE: Final = _HOP_BY_HOP | {"content-length", "expect"}
+"""Names in lower case that no policy may change: the proxy writes them, and some say where a message ends."""
 _OURS: Final = frozenset(("expect", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"))
 
 

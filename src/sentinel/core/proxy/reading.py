@@ -12,6 +12,7 @@ from typing import Final
 
 from sentinel.core import kdl
 from sentinel.core.proxy.children import Children, as_number, first, property_of
+from sentinel.core.proxy.forwarded_headers import UNCHANGEABLE
 from sentinel.core.proxy.model import (
     BuiltinHandler,
     Configuration,
@@ -167,17 +168,21 @@ def _static_files(route: Children) -> StaticFiles | None:
 def _header_policy(policy: Children) -> HeaderPolicy:
     removed = policy.node("remove")
     return HeaderPolicy(
-        rename=_pairs(policy.block("rename")),
+        rename=tuple(pair for pair in _pairs(policy.block("rename")) if pair[1].lower() not in UNCHANGEABLE),
         set=_pairs(policy.block("set")),
         add=_pairs(policy.block("add")),
         remove=()
         if removed is None
-        else tuple(argument.value for argument in removed.arguments if isinstance(argument.value, str)),
+        else tuple(
+            argument.value
+            for argument in removed.arguments
+            if isinstance(argument.value, str) and argument.value.lower() not in UNCHANGEABLE
+        ),
     )
 
 
 def _pairs(block: Children) -> tuple[tuple[str, str], ...]:
-    values = ((node.name, first(node)) for node in block.nodes)
+    values = ((node.name, first(node)) for node in block.nodes if node.name.lower() not in UNCHANGEABLE)
     return tuple((name, value) for name, value in values if isinstance(value, str))
 
 

@@ -42,8 +42,9 @@ def check_semantics(document: Document, facts: Facts) -> list[Problem]:
     found = [*route_conflicts.check(document), *certificates.check(document, facts)]
     if facts.secrets is not None:
         found += _missing_secrets(document, facts.secrets)
+    found += _forbidden_hosts(document, facts)
     if facts.resolve is not Resolve.OFF:
-        found += _unusable_hosts(document, _SEVERITIES[facts.resolve], facts.hosts.get)
+        found += _unresolved_hosts(document, _SEVERITIES[facts.resolve], facts.hosts.get)
     return _limited(sorted(found, key=lambda problem: (problem.line, problem.column)))
 
 
@@ -74,27 +75,34 @@ def _missing_secrets(document: Document, known: frozenset[str]) -> Iterator[Prob
             )
 
 
-def _unusable_hosts(
+def _forbidden_hosts(document: Document, facts: Facts) -> Iterator[Problem]:
+    """Return the targets that no proxy may contact, whatever the setting says about others."""
+    for host, place in _hosts(document).items():
+        resolution = facts.hosts.get(host)
+        is_trap = resolution is not None and resolution.outcome is Outcome.FORBIDDEN
+        if is_trap or addresses.is_forbidden(host):
+            message = (
+                f"expected an address that a proxy may contact, got {host}, which is link-local or the"
+                " metadata service of a cloud"
+            )
+            yield semantic_problem("forbidden-address", place, message)
+
+
+def _unresolved_hosts(
     document: Document, severity: Severity, resolution_of: Callable[[str], Resolution | None]
 ) -> Iterator[Problem]:
     not_tried: list[Place] = []
     for host, place in _hosts(document).items():
-        resolution = Resolution(Outcome.FORBIDDEN) if addresses.is_forbidden(host) else resolution_of(host)
+        resolution = resolution_of(host)
         if resolution is None:
             continue
         match resolution.outcome:
-            case Outcome.FORBIDDEN:
-                message = (
-                    f"expected an address that a proxy may contact, got {host}, which is link-local or the"
-                    " metadata service of a cloud"
-                )
-                yield semantic_problem("forbidden-address", place, message, severity=severity)
             case Outcome.FAILED:
                 message = f"expected an address that resolves, got {host}: {resolution.reason}"
                 yield semantic_problem("unresolved-address", place, message, severity=severity)
             case Outcome.NOT_TRIED:
                 not_tried.append(place)
-            case Outcome.USABLE:
+            case Outcome.USABLE | Outcome.FORBIDDEN:
                 pass
             case _ as other:
                 assert_never(other)

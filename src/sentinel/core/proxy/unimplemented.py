@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from sentinel.core import kdl
+from sentinel.core.proxy.children import first
+from sentinel.core.proxy.forwarded_headers import UNCHANGEABLE
 from sentinel.core.proxy.model import HealthCheckType
 from sentinel.core.proxy.reading import LOAD_BALANCING_NAMES
 from sentinel.core.proxy.schema import CURRENT, Row, Schema
+from sentinel.core.proxy.schema.types import HEADER_NAME
 
 _VALUES: Final = {
     "listeners.listener.protocol": frozenset(("http", "https")),
@@ -42,6 +45,7 @@ def _ignored(nodes: tuple[kdl.Node, ...], parent: Row, path: str) -> Iterator[st
         if (value := _unimplemented_value(node, row, here)) is not None:
             yield f"{here} {kdl.print_value(kdl.Value(value))}"
             continue
+        yield from _unchangeable_headers(node, row, here)
         yield from _ignored(node.children, row, f"{here}.")
 
 
@@ -52,6 +56,19 @@ def _unimplemented_value(node: kdl.Node, row: Row, path: str) -> str | None:
     if values is None or not isinstance(value, str) or value.lower() in values:
         return None
     return value if row.arguments[0].type.fault(value) is None else None
+
+
+def _unchangeable_headers(node: kdl.Node, row: Row, path: str) -> Iterator[str]:
+    """Yield what a policy wants to change and the small proxy does not."""
+    if row.open_names is HEADER_NAME and row.open_values is not None:
+        is_rename = row.open_values.type is HEADER_NAME
+        for each in node.children:
+            names = (each.name, str(first(each))) if is_rename else (each.name,)
+            if not UNCHANGEABLE.isdisjoint(name.lower() for name in names):
+                yield f"{path}.{each.name}"
+    elif row.arguments and row.arguments[0].type is HEADER_NAME and row.arguments[0].is_many:
+        removed = (str(argument.value) for argument in node.arguments)
+        yield from (f"{path} {kdl.print_name(name)}" for name in removed if name.lower() in UNCHANGEABLE)
 
 
 def _is_default(node: kdl.Node, row: Row) -> bool:

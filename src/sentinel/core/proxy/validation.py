@@ -15,7 +15,7 @@ import msgspec
 from sentinel.core import kdl
 from sentinel.core.proxy import rules
 from sentinel.core.proxy.block import Block
-from sentinel.core.proxy.entry_check import check_entries, check_value_name
+from sentinel.core.proxy.entry_check import check_entries, check_open_node, check_value_name
 from sentinel.core.proxy.findings import Code, Findings, shown, shown_name
 from sentinel.core.proxy.problem import Problem, Severity
 from sentinel.core.proxy.references import References, Scope
@@ -174,9 +174,7 @@ class _Validator:
     def _unknown(self, node: kdl.Node, block: Block) -> None:
         row = block.row
         if row.is_open:
-            if row.open_values is not None:
-                entries = Row(node.name, "", (row.open_values,))
-                check_entries(node, entries, self._findings, lambda *_: None)
+            check_open_node(node, row, self._findings)
             return
         if self._is_misnested or block.holds(row.open_when) is True:
             return

@@ -62,6 +62,7 @@ class JwtKeySet:
         expected: ExpectedClaims = ANY_CLAIMS,
         log: Log | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """Proxies are those of `environ`."""
@@ -69,7 +70,7 @@ class JwtKeySet:
         self._log = log or get_logger("jwt")
         self._monotonic = monotonic
         self._environ = environ
-        self._verifier = TokenVerifier(expected)
+        self._verifier = TokenVerifier(expected, now=now)
         self._fetching = asyncio.Lock()
         self._keys: Sequence[PublishedKey] = ()
         self._body: bytes | None = None

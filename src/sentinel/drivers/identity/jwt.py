@@ -4,7 +4,7 @@ The key determines the algorithm, not the token. So a token with the algorithm `
 public key as a shared secret, is invalid.
 
 Claims: `sub` (the name) and `role`; `adapter` for the role adapter, `instance` for the role agent; optionally
-`exp` and `nbf`. An issuer should set `exp`: without it, a leaked token never expires.
+`exp`, `nbf` and `iat`. An issuer should set `exp`: without it, a leaked token never expires.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from sentinel.drivers.identity.file_watch import WatchedFile
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
 
-LEEWAY: Final = timedelta(seconds=30)
-"""The allowed clock skew between the issuer and this server."""
+CLOCK_SKEW: Final = timedelta(minutes=1)
+"""How far the issuer's clock may be ahead, for `nbf` and `iat`. A token ends exactly at its `exp`: clock skew must
+not make it live longer than its issuer allows."""
 
 _MIN_SECRET_BYTES = 32
 _MIN_RSA_BITS = 2048
@@ -70,6 +71,15 @@ class _Claims(msgspec.Struct, frozen=True):
     adapter: str | None = None
     instance: str | None = None
     exp: float | None = None
+    nbf: float | None = None
+    iat: float | None = None
+
+    def are_valid_at(self, now: float) -> bool:
+        """Whether the token has begun and has not ended. A number that is none (NaN) is never valid."""
+        latest_start = now + CLOCK_SKEW.total_seconds()
+        return (self.exp is None or now < self.exp) and all(
+            start is None or start <= latest_start for start in (self.nbf, self.iat)
+        )
 
 
 class _Verified(NamedTuple):
@@ -81,14 +91,15 @@ class _Verified(NamedTuple):
 class TokenVerifier:
     """Verifies tokens, and remembers those that are valid: a signature costs more than the rest of a request."""
 
-    def __init__(self, expected: ExpectedClaims) -> None:
+    def __init__(self, expected: ExpectedClaims, *, now: Callable[[], float]) -> None:
         self._expected = expected
+        self._now = now
         self._verified: dict[str, _Verified] = {}
 
     def identity(self, token: str, key: Key) -> Identity | None:
         """Return the token's identity, or None if it has a wrong signature, or is not valid now."""
         verified = self._verified.get(token)
-        if verified is None or verified.key is not key or verified.expires_at <= time.time():
+        if verified is None or verified.key is not key or self._now() >= verified.expires_at:
             verified = self._verify(token, key)
             if verified is None:
                 return None
@@ -104,20 +115,25 @@ class TokenVerifier:
                     token,
                     key.key,
                     algorithms=list(key.algorithms),
-                    leeway=LEEWAY,
                     issuer=self._expected.issuer,
                     audience=self._expected.audience,
-                    options={"require": ["sub"], "verify_aud": self._expected.audience is not None},
+                    options={
+                        "require": ["sub"],
+                        "verify_aud": self._expected.audience is not None,
+                        # Checked by `are_valid_at`: the library has one leeway for all of them.
+                        "verify_exp": False,
+                        "verify_nbf": False,
+                        "verify_iat": False,
+                    },
                 ),
                 _Claims,
             )
         except (jwt.PyJWTError, msgspec.ValidationError):
             return None
         identity = _identity(claims)
-        if identity is None:
+        if identity is None or not claims.are_valid_at(self._now()):
             return None
-        expires_at = math.inf if claims.exp is None else int(claims.exp) + LEEWAY.total_seconds()
-        return _Verified(key, identity, expires_at)
+        return _Verified(key, identity, math.inf if claims.exp is None else claims.exp)
 
 
 ANY_CLAIMS: Final = ExpectedClaims()
@@ -133,12 +149,13 @@ class JwtKey:
         expected: ExpectedClaims = ANY_CLAIMS,
         log: Log | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """Raises `Misconfigured` if the file has no valid key. If the file becomes invalid later, the key stays in
         use."""
         log = log or get_logger("jwt")
         self._key = WatchedFile(path, _load, log=log, event="jwt.unusable", monotonic=monotonic)
-        self._verifier = TokenVerifier(expected)
+        self._verifier = TokenVerifier(expected, now=now)
 
     async def identify(self, token: str) -> Identity | None:
         """Return the token's identity, or None if it is not a JWT, has a wrong signature, or is not valid now."""

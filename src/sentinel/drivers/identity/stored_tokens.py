@@ -53,6 +53,8 @@ class StoredTokens:
         if len(token) != bearer_tokens.LENGTH or not token.startswith(bearer_tokens.PREFIX):
             return None
         digest = bearer_tokens.digest_of(token)
+        if self._has_expired(self._known.get(digest)):
+            return None  # without the database: an outage must not let a token live longer
         if self._is_stale(self._monotonic()):
             await self._check_revision()
         if self._outage is not None:
@@ -60,13 +62,14 @@ class StoredTokens:
         owner = self._known.get(digest)
         if owner is None:
             owner = None if digest in self._unknown else await self._look_up(digest)
-        if owner is None or (owner.expires_time is not None and owner.expires_time <= self._clock.now()):
-            return None
-        return owner.identity
+        return None if owner is None or self._has_expired(owner) else owner.identity
 
     def forget(self) -> None:
         """Look everything up again. Called after a change in this process, which then takes effect at once."""
         self._forgotten_at = self._monotonic()
+
+    def _has_expired(self, owner: TokenOwner | None) -> bool:
+        return owner is not None and owner.expires_time is not None and owner.expires_time <= self._clock.now()
 
     def _is_stale(self, now: float) -> bool:
         # A check that began before `forget` was called may have read the revision before the change.

@@ -115,8 +115,7 @@ def _judge(host: str, lookup: Lookup) -> Resolution:
         return Resolution(Outcome.FAILED, _INVALID_NAME)
     if not found:
         return Resolution(Outcome.FAILED, "it has no addresses")
-    is_forbidden = all(map(addresses.is_forbidden, found))
-    return Resolution(Outcome.FORBIDDEN if is_forbidden else Outcome.USABLE)
+    return Resolution(Outcome.FORBIDDEN if addresses.are_forbidden(found) else Outcome.USABLE)
 
 
 def _reason(error: socket.gaierror) -> str:

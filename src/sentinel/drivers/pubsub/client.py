@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TypedDict, Unpack
 
 import google.auth
-import grpc.aio  # type: ignore[import-untyped]  # it ships no types
+import grpc.aio
 from google.api_core import exceptions
 from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 from google.api_core import exceptions
 from google.pubsub_v1.types import ReceivedMessage
@@ -98,7 +98,7 @@ class PubSubDeadLetters:
                 if not new:
                     break
                 await self._set_lease(connection, new, _LEASE)
-            letters = dict(sorted(letters.items(), key=lambda item: item[1].message.publish_time))
+            letters = dict(sorted(letters.items(), key=lambda item: _publish_time(item[1])))
             yield letters
         finally:
             await self._set_lease(connection, letters.values(), timedelta(0))
@@ -133,3 +133,8 @@ def _with_id(letters: Iterable[ReceivedMessage], letter_id: str | None) -> list[
         for letter in letters
         if letter_id is None or received_messages.read_dead_letter(letter.message).id == letter_id
     ]
+
+
+def _publish_time(letter: ReceivedMessage) -> Any:
+    """Declared as protobuf's Timestamp, but a datetime, which has an order."""
+    return letter.message.publish_time

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
-from google.protobuf.message import Message as Protobuf  # type: ignore[import-untyped]  # it ships no types
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
 from sentinel.core import events
@@ -88,7 +88,7 @@ class EncodedRequest:
 
     __slots__ = ("batch", "content", "positions")
 
-    def __init__(self, batch: PublishBatch, content: Protobuf, positions: list[int]) -> None:
+    def __init__(self, batch: PublishBatch, content: Any, positions: list[int]) -> None:
         self.batch = batch
         self.content = content
         self.positions = positions
@@ -123,7 +123,7 @@ class _Shared(msgspec.Struct, frozen=True):
     """The parts that an event shares with the previous one."""
 
     key: tuple[str, str, str]
-    message: Protobuf
+    message: Any
     size: int
 
 

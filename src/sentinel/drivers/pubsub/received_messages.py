@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
@@ -64,7 +65,7 @@ def _read_message(message: PubsubMessage) -> Message:
 
 
 def _published_time(message: PubsubMessage) -> datetime | None:
-    time: datetime | None = message.publish_time
+    time: Any = message.publish_time  # declared as protobuf's Timestamp, but a datetime or None
     return time and datetime.fromtimestamp(time.timestamp(), tz=UTC)
 
 

@@ -11,4 +11,4 @@ from typing import Final
 
 from sentinel.drivers.sql.engine.schema import History
 
-HISTORY: Final = History(("0001", "0002", "0003", "0004", "0005"), (Path(__file__).parent / "migrations",))
+HISTORY: Final = History(("0001", "0002", "0003", "0004", "0005", "0006"), (Path(__file__).parent / "migrations",))

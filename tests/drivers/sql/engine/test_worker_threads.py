@@ -14,7 +14,7 @@ import pytest
 from sentinel.drivers.sql.engine.worker_threads import Job, JobRunner, WorkerThreads
 from sentinel.ports.errors import Unavailable
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 class GatedRunner:

@@ -12,6 +12,8 @@ from sentinel.core.proxy.schema.types import (
     BOOLEAN,
     BYTES,
     COUNT,
+    HEADER_NAME,
+    HEADER_VALUE,
     MILLISECONDS,
     PATH,
     POSITIVE,
@@ -28,7 +30,8 @@ from sentinel.core.proxy.schema.types import (
 PRIORITIES: Final = {"low": 10, "normal": 50, "high": 100, "critical": 1000}
 PRIORITY: Final = Either((Choice(tuple(PRIORITIES), is_any_case=True), Integer(-(2**31), 2**31 - 1)))
 
-_NAME_AND_VALUE: Final = (Entry(TEXT, "name"), Entry(ANY_TEXT, "value", is_required=False))
+_HEADER: Final = (Entry(HEADER_NAME), Entry(ANY_TEXT, "value", is_required=False))
+_PARAMETER: Final = (Entry(TEXT, "name"), Entry(ANY_TEXT, "value", is_required=False))
 
 _MATCHES: Final = Row(
     "matches",
@@ -44,9 +47,7 @@ _MATCHES: Final = Row(
             implemented=True,
         ),
         Row("host", "The host.", value(TEXT), repeated=Repeated.ALL, implemented=True),
-        Row(
-            "header", "A header, with its value or any.", _NAME_AND_VALUE, repeated=Repeated.ALL, implemented=True
-        ),
+        Row("header", "A header, with its value or any.", _HEADER, repeated=Repeated.ALL, implemented=True),
         Row(
             "method",
             "The method; only the first argument counts.",
@@ -57,7 +58,7 @@ _MATCHES: Final = Row(
         Row(
             "query-param",
             "A parameter, with its value or any.",
-            _NAME_AND_VALUE,
+            _PARAMETER,
             repeated=Repeated.ALL,
             implemented=True,
         ),
@@ -65,11 +66,23 @@ _MATCHES: Final = Row(
     implemented=True,
 )
 
+
+def _headers(name: str, description: str, value_type: Pattern) -> Row:
+    return Row(
+        name,
+        description,
+        is_open=True,
+        open_names=HEADER_NAME,
+        open_values=Entry(value_type),
+        implemented=True,
+    )
+
+
 HEADER_ROWS: Final = (
-    Row("set", "Headers to set.", is_open=True, open_values=Entry(ANY_TEXT), implemented=True),
-    Row("add", "Headers to add.", is_open=True, open_values=Entry(ANY_TEXT), implemented=True),
-    Row("rename", "Headers to rename.", is_open=True, open_values=Entry(ANY_TEXT), implemented=True),
-    Row("remove", "Headers to remove.", value(TEXT, is_many=True), implemented=True),
+    _headers("set", "Headers to set.", HEADER_VALUE),
+    _headers("add", "Headers to add.", HEADER_VALUE),
+    _headers("rename", "Headers to rename.", HEADER_NAME),
+    Row("remove", "Headers to remove.", value(HEADER_NAME, is_many=True), implemented=True),
 )
 
 _POLICIES: Final = Row(
@@ -96,7 +109,7 @@ _STATIC_FILES: Final = Row(
         Row(
             "cache-control",
             "Cache-Control of responses.",
-            value(TEXT),
+            value(HEADER_VALUE),
             default="public, max-age=3600",
             implemented=True,
         ),

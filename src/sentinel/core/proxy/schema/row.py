@@ -83,8 +83,10 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """Whether its block may contain anything: names of headers, settings of an agent."""
     open_when: When | None = None
     """Whether unknown nodes are not judged if a child of it has one of these values."""
+    open_names: ValueType | None = None
+    """What every node of an open block has as its name."""
     open_values: Entry | None = None
-    """What every node of an open block has as its argument."""
+    """What every node of an open block has as its argument. Nothing else on the line of the block is read."""
     at_least_one: tuple[tuple[str, ...], ...] = ()
     """Of each of these groups of children, one must be there."""
     at_most_one: tuple[tuple[str, ...], ...] = ()

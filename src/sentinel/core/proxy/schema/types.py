@@ -214,6 +214,11 @@ class Either(msgspec.Struct, frozen=True):
 ValueType: TypeAlias = Text | Pattern | Boolean | Integer | Number | Choice | Address | HostPort | Url | Either
 
 TEXT: Final = Text()
+HEADER_NAME: Final = Pattern("a header name without spaces and colons", r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "X-Name")
+"""A token of RFC 9110."""
+HEADER_VALUE: Final = Pattern(
+    "a string without line ends and control characters", r"[^\x00-\x08\x0a-\x1f\x7f]*", "1"
+)
 ANY_TEXT: Final = Text(may_be_empty=True)
 PATH: Final = Text("a path", "/path/to/file")
 BOOLEAN: Final = Boolean()

@@ -6,7 +6,7 @@ so that two admins cannot remove each other at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, TypeVar
 
@@ -16,7 +16,15 @@ from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Sq
 from sentinel.drivers.sql.identity import tables
 from sentinel.drivers.sql.transaction import SqlTransaction, transact
 from sentinel.ports.database import AlreadyExists
-from sentinel.ports.identity_store import IdentityTransaction, IssuedToken, SignIn, TokenOwner, User, UserTaken
+from sentinel.ports.identity_store import (
+    Failures,
+    IdentityTransaction,
+    IssuedToken,
+    SignIn,
+    TokenOwner,
+    User,
+    UserTaken,
+)
 
 T = TypeVar("T")
 
@@ -78,6 +86,22 @@ class SqlIdentityTransaction(SqlTransaction):
     def end_sign_ins(self, user: str) -> int:
         return self._change(tables.END_SIGN_INS, name=user)
 
+    def failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        self._require_open()
+        return _failures(self._session, keys)
+
+    def lock_failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        wanted = sorted(keys)  # in one order, so that two transactions do not wait for each other
+        for key in wanted:
+            self._change(tables.LOCK_FAILED_SIGN_INS, key=key, times="", last_time=0)
+        return dict.fromkeys(wanted, ()) | _failures(self._session, wanted)
+
+    def replace_failed_sign_ins(self, key: bytes, times: Sequence[datetime]) -> None:
+        stored = [to_micros(time) for time in times]
+        self._change(
+            tables.REPLACE_FAILED_SIGN_INS, of=key, times=",".join(map(str, stored)), last_time=stored[-1]
+        )
+
     def _change(self, statement: Statement, **values: SqlValue) -> int:
         self._require_open()
         return self._session.run(statement, **values)
@@ -105,6 +129,9 @@ class SqlIdentityStore:
     async def has_credentials(self) -> bool:
         return bool((await self._rows(tables.HAS_CREDENTIALS))[0][0])
 
+    async def failed_sign_ins(self, keys: Iterable[bytes]) -> Failures:
+        return await self._database.read(lambda session: _failures(session, keys))
+
     async def user(self, name: str) -> User | None:
         found = await self._rows(tables.USER, name=name)
         return _user(found[0]) if found else None
@@ -131,8 +158,20 @@ class SqlIdentityStore:
 
         return await self._database.write(delete)
 
+    async def expire_failed_sign_ins(self, before: datetime, *, limit: int) -> int:
+        def delete(session: Session) -> int:
+            return session.run(tables.EXPIRE_FAILED_SIGN_INS, before=to_micros(before), limit=limit)
+
+        return await self._database.write(delete)
+
     async def _rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
         return await self._database.read(lambda session: session.rows(statement, **values))
+
+
+def _failures(session: Session, keys: Iterable[bytes]) -> dict[bytes, Sequence[datetime]]:
+    found = {key: times for key in keys for (times,) in session.rows(tables.FAILED_SIGN_INS, of=key)}
+    # A row that was only locked has no times.
+    return {key: [from_micros(int(time)) for time in times.split(",")] for key, times in found.items() if times}
 
 
 def _time(stored: int | None) -> datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, required
 from sentinel.drivers.sql.engine.statements import Statement
@@ -41,6 +42,19 @@ sign_ins = sa.Table(
     sa.PrimaryKeyConstraint("digest", name="identity_sign_ins_digest"),
     sa.Index("identity_sign_ins_by_user", "user_name"),
     sa.Index("identity_sign_ins_by_expiry", "expires_time"),
+    sqlite_with_rowid=False,
+)
+
+failed_sign_ins = sa.Table(
+    "identity_failed_sign_ins",
+    metadata,
+    # The hash of a name or address. Not its text: people type passwords in the wrong field.
+    sa.Column("key", sa.LargeBinary, nullable=False),
+    # As many times as count, joined by commas.
+    sa.Column("times", TEXT, nullable=False),
+    sa.Column("last_time", NUMBER, nullable=False),
+    sa.PrimaryKeyConstraint("key", name="identity_failed_sign_ins_key"),
+    sa.Index("identity_failed_sign_ins_by_time", "last_time"),
     sqlite_with_rowid=False,
 )
 
@@ -119,3 +133,22 @@ _ended = (
     .limit(_limit)
 )
 EXPIRE_SIGN_INS = Statement(sa.delete(sign_ins).where(sign_ins.c.digest.in_(_ended)))
+
+_key = failed_sign_ins.c.key == sa.bindparam("of", type_=sa.LargeBinary)
+FAILED_SIGN_INS = Statement(sa.select(failed_sign_ins.c.times).where(_key))
+# Both databases know this clause of PostgreSQL. It locks the row, whether it was there or not.
+LOCK_FAILED_SIGN_INS = Statement(
+    postgresql.insert(failed_sign_ins)
+    .inline()
+    .on_conflict_do_update(index_elements=["key"], set_={"times": failed_sign_ins.c.times}),
+    *failed_sign_ins.c.keys(),
+)
+REPLACE_FAILED_SIGN_INS = Statement(
+    sa.update(failed_sign_ins)
+    .where(_key)
+    .values(times=sa.bindparam("times"), last_time=sa.bindparam("last_time", type_=NUMBER))
+)
+_is_old = failed_sign_ins.c.last_time < sa.bindparam("before", type_=NUMBER)
+_old = sa.select(failed_sign_ins.c.key).where(_is_old).order_by(failed_sign_ins.c.last_time).limit(_limit)
+# The first condition is for PostgreSQL, which checks it again if the row has changed meanwhile.
+EXPIRE_FAILED_SIGN_INS = Statement(sa.delete(failed_sign_ins).where(_is_old, failed_sign_ins.c.key.in_(_old)))

@@ -1,0 +1,1 @@
+"""What the hub decides: the states of instances, their sync with what is assigned, and their sessions."""

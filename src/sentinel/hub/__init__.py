@@ -1,0 +1,1 @@
+"""The hub: registers proxy agents, versions their configuration, and rolls it out."""

@@ -1,0 +1,1 @@
+"""The protocol between the hub and its agents, by version."""
