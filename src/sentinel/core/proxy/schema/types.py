@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -42,13 +43,9 @@ class Fault(StrEnum):
 class Text(msgspec.Struct, frozen=True):
     """Any string."""
 
-    what: str = "a string"
+    expected: str = "a string"
     example: str = "…"
     may_be_empty: bool = False
-
-    @property
-    def expected(self) -> str:
-        return self.what
 
     def fault(self, value: Scalar) -> Fault | None:
         if not isinstance(value, str):
@@ -59,14 +56,10 @@ class Text(msgspec.Struct, frozen=True):
 class Pattern(msgspec.Struct, frozen=True):
     """A string of a certain form."""
 
-    what: str
+    expected: str
     form: str
     """A regular expression for the whole string."""
     example: str
-
-    @property
-    def expected(self) -> str:
-        return self.what
 
     def fault(self, value: Scalar) -> Fault | None:
         if not isinstance(value, str):
@@ -77,13 +70,8 @@ class Pattern(msgspec.Struct, frozen=True):
 class Boolean(msgspec.Struct, frozen=True):
     """`#true` or `#false`."""
 
-    @property
-    def expected(self) -> str:
-        return "#true or #false"
-
-    @property
-    def example(self) -> bool:
-        return True
+    expected: str = "#true or #false"
+    example: bool = True
 
     def fault(self, value: Scalar) -> Fault | None:
         return None if isinstance(value, bool) else Fault.TYPE
@@ -164,41 +152,21 @@ class Choice(msgspec.Struct, frozen=True):
 class Address(msgspec.Struct, frozen=True):
     """IP:PORT, where the proxy listens."""
 
-    @property
-    def expected(self) -> str:
-        return "an address IP:PORT"
-
-    @property
-    def example(self) -> str:
-        return "127.0.0.1:8080"
+    expected: str = "an address IP:PORT"
+    example: str = "127.0.0.1:8080"
 
     def fault(self, value: Scalar) -> Fault | None:
-        if not isinstance(value, str):
-            return Fault.TYPE
-        host, fault = split_port(value)
-        if fault is None and not is_ip(host):
-            return Fault.ADDRESS
-        return fault
+        return _address_fault(value, is_ip)
 
 
 class HostPort(msgspec.Struct, frozen=True):
     """HOST:PORT, where the proxy connects to. The host is a name or an IP address."""
 
-    @property
-    def expected(self) -> str:
-        return "an address HOST:PORT"
-
-    @property
-    def example(self) -> str:
-        return "backend.internal:8080"
+    expected: str = "an address HOST:PORT"
+    example: str = "backend.internal:8080"
 
     def fault(self, value: Scalar) -> Fault | None:
-        if not isinstance(value, str):
-            return Fault.TYPE
-        host, fault = split_port(value)
-        if fault is None and not is_host(host):
-            return Fault.ADDRESS
-        return fault
+        return _address_fault(value, is_host)
 
 
 class Url(msgspec.Struct, frozen=True):
@@ -261,6 +229,15 @@ MILLISECONDS: Final = Integer(unit="milliseconds")
 BYTES: Final = Integer(unit="bytes")
 STATUS: Final = Integer(minimum=100, maximum=599)
 DURATION: Final = Either((SECONDS, Pattern("a duration such as 30s or 1h", _DURATION.pattern, "30s")))
+
+
+def _address_fault(value: Scalar, is_valid_host: Callable[[str], bool]) -> Fault | None:
+    if not isinstance(value, str):
+        return Fault.TYPE
+    host, fault = split_port(value)
+    if fault is None and not is_valid_host(host):
+        return Fault.ADDRESS
+    return fault
 
 
 def split_port(text: str) -> tuple[str, Fault | None]:
