@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ class Deployment:
             listen=f"127.0.0.1:{self._port}",
         )
 
+    @asynccontextmanager
+    async def streaming(self, broker: Mapping[str, str]) -> AsyncIterator[SentinelProcess]:
+        """A pulse that follows the stream."""
+        async with self.pulse(broker) as pulse:
+            await pulse.until_event("stream.connected", resumed=False)
+            yield pulse
+
     def pulse(self, broker: Mapping[str, str], **api: object) -> SentinelProcess:
         """A pulse that polls once an hour, so that what is published in a test comes from the stream."""
         config = {
@@ -56,8 +64,7 @@ async def test_a_changed_spec_is_published_before_the_next_poll(
 ) -> None:
     async with deployment.api() as api, FleetHttp(await api.url()) as fleet:
         one = await fleet.create("one")
-        async with deployment.pulse(broker) as pulse:
-            await pulse.until_event("stream.connected", resumed=False)
+        async with deployment.streaming(broker) as pulse:
             first = await subjects(inbox, 1)
             await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 2}})
             changed = await subjects(inbox, 1)
@@ -76,8 +83,7 @@ async def test_the_stream_is_resumed_after_the_api_was_killed(
 ) -> None:
     async with deployment.api() as api, FleetHttp(await api.url()) as fleet:
         one = await fleet.create("one")
-        async with deployment.pulse(broker) as pulse:
-            await pulse.until_event("stream.connected", resumed=False)
+        async with deployment.streaming(broker) as pulse:
             await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 1}})
             await subjects(inbox, 2)  # the second one came from the stream, which is in sync now
             await api.stop(signal.SIGKILL)
