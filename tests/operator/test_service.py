@@ -15,11 +15,14 @@ from sentinel.operator import manifests
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG
 from sentinel.ports.kube import KubeKind, KubeObject
 from sentinel.runtime.secrets import KEPT
-from tests.operator.harness import NAMESPACE, OperatorHarness, config_spec
+from tests.operator.harness import ALL, NAMESPACE, OperatorHarness, config_spec
 
 EVENT = KubeKind(group="", version="v1", kind="Event", plural="events")
 SECRET = KubeKind(group="", version="v1", kind="Secret", plural="secrets")
-ALL = {"shard": "all", "resource_type": "clusters"}
+
+
+def region(name: str) -> Json:
+    return {"matchLabels": {"region": name}}
 
 
 def encode(text: str) -> str:
@@ -99,9 +102,7 @@ async def test_a_reload_says_what_changed(harness: OperatorHarness) -> None:
 
 
 async def test_a_reload_says_that_masked_secrets_changed(harness: OperatorHarness) -> None:
-    harness.create("all-clusters")
-    harness.start()
-    await harness.cycles(1, **ALL)
+    await harness.poll_all()
     harness.edit("all-clusters", broker={"url": "amqp://one:secret1@broker.example"})
     await harness.until(lambda: harness.metric("config_reloads_total", **ALL) == 1)
 
@@ -116,9 +117,7 @@ async def test_a_reload_says_that_masked_secrets_changed(harness: OperatorHarnes
 
 
 async def test_a_changed_label_is_no_reload(harness: OperatorHarness) -> None:
-    harness.create("all-clusters")
-    harness.start()
-    await harness.cycles(1, **ALL)
+    await harness.poll_all()
 
     harness.server.merge_patch(
         SENTINEL_CONFIG, "all-clusters", {"metadata": {"labels": {"team": "fleet"}}}, namespace=NAMESPACE
@@ -145,9 +144,7 @@ async def test_a_changed_broker_is_drained_first(harness: OperatorHarness) -> No
 
 
 async def test_an_invalid_edit_leaves_the_pulse_running(harness: OperatorHarness) -> None:
-    harness.create("all-clusters")
-    harness.start()
-    await harness.cycles(1, **ALL)
+    await harness.poll_all()
 
     harness.edit("all-clusters", pollInterval="often")
     await harness.until(lambda: harness.reasons("all-clusters").get("Accepted") == "False/Invalid")
@@ -175,9 +172,7 @@ async def test_an_invalid_config_says_why_it_does_not_run(harness: OperatorHarne
 
 
 async def test_a_deleted_config_stops_its_pulse(harness: OperatorHarness) -> None:
-    harness.create("all-clusters")
-    harness.start()
-    await harness.cycles(1, **ALL)
+    await harness.poll_all()
 
     harness.delete("all-clusters")
     await harness.until(lambda: harness.publishers[0].is_closed)
@@ -215,7 +210,7 @@ async def test_the_younger_of_two_duplicates_waits(harness: OperatorHarness) -> 
 
 
 async def test_a_selector_written_in_another_way_is_a_duplicate(harness: OperatorHarness) -> None:
-    harness.create("older", shardSelector={"matchLabels": {"region": "east"}})
+    harness.create("older", shardSelector=region("east"))
     harness.create(
         "younger",
         shardSelector={"matchExpressions": [{"key": "region", "operator": "In", "values": ["east"]}]},
@@ -228,8 +223,7 @@ async def test_a_selector_written_in_another_way_is_a_duplicate(harness: Operato
 
 
 async def test_two_configs_may_swap_their_shards(harness: OperatorHarness) -> None:
-    east: Json = {"matchLabels": {"region": "east"}}
-    west: Json = {"matchLabels": {"region": "west"}}
+    east, west = region("east"), region("west")
     harness.create("one", shardSelector=east)
     harness.create("two", shardSelector=west)
     harness.start()
@@ -341,12 +335,9 @@ async def test_the_secrets_of_a_running_pulse_are_never_forgotten(harness: Opera
 
 
 async def test_pulses_go_on_while_the_api_server_is_away(harness: OperatorHarness) -> None:
-    harness.create("all-clusters")
-    harness.start()
-    await harness.cycles(1, **ALL)
+    await harness.poll_all()
 
-    harness.server.refuse_connections()
-    harness.server.reset_connections()
+    harness.disconnect()
     await harness.cycles(3, **ALL)
     await harness.server.accept_connections()
 
@@ -355,12 +346,9 @@ async def test_pulses_go_on_while_the_api_server_is_away(harness: OperatorHarnes
 
 
 async def test_a_deletion_that_no_watch_saw_stops_the_pulse(harness: OperatorHarness) -> None:
-    harness.create("all-clusters")
-    harness.start()
-    await harness.cycles(1, **ALL)
+    await harness.poll_all()
 
-    harness.server.refuse_connections()
-    harness.server.reset_connections()
+    harness.disconnect()
     harness.delete("all-clusters")
     harness.server.expire_versions()
     await harness.server.accept_connections()
@@ -443,9 +431,7 @@ def test_the_harness_spec_is_valid() -> None:
 
 
 async def test_a_broker_that_refuses_everything_is_an_invalid_edit(harness: OperatorHarness) -> None:
-    harness.create("all-clusters")
-    harness.start()
-    await harness.cycles(1, **ALL)
+    await harness.poll_all()
 
     harness.refused_exchange = "other"
     harness.edit("all-clusters", broker={"topic": "other"})
@@ -488,8 +474,7 @@ async def test_a_broker_that_does_not_respond_is_not_waited_for(harness: Operato
 
 
 async def test_a_shard_that_a_duplicate_leaves_is_taken(harness: OperatorHarness) -> None:
-    east: Json = {"matchLabels": {"region": "east"}}
-    west: Json = {"matchLabels": {"region": "west"}}
+    east, west = region("east"), region("west")
     harness.create("oldest", shardSelector=west)
     harness.create("second", shardSelector=east)
     harness.create("third", shardSelector=east)
@@ -610,8 +595,7 @@ async def test_a_broker_that_refuses_a_restart_shows(harness: OperatorHarness) -
 
 
 async def test_a_rejected_edit_claims_no_shard(harness: OperatorHarness) -> None:
-    east: Json = {"matchLabels": {"region": "east"}}
-    west: Json = {"matchLabels": {"region": "west"}}
+    east, west = region("east"), region("west")
     harness.create("older", shardSelector=east)
     harness.create("younger", shardSelector=west)
     harness.start()
@@ -625,10 +609,6 @@ async def test_a_rejected_edit_claims_no_shard(harness: OperatorHarness) -> None
 
     assert harness.reasons("younger").get("Running") == "True/Polling"
     assert harness.reasons("older").get("Running") == "True/Polling"
-
-
-def region(name: str) -> Json:
-    return {"matchLabels": {"region": name}}
 
 
 async def start_by_region(harness: OperatorHarness, **regions: str) -> None:
@@ -766,8 +746,7 @@ async def test_an_api_server_away_makes_no_config_invalid(harness: OperatorHarne
     harness.start()
     await harness.until(lambda: harness.reasons("all-clusters").get("Degraded") == "False/Healthy")
 
-    harness.server.refuse_connections()
-    harness.server.reset_connections()
+    harness.disconnect()
     await harness.cycles(6, **ALL)  # longer than the interval at which Secrets are read
     await harness.server.accept_connections()
     harness.edit("all-clusters", pageSize=50)
