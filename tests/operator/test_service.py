@@ -19,6 +19,7 @@ from tests.operator.harness import ALL, NAMESPACE, OperatorHarness, config_spec
 
 EVENT = KubeKind(group="", version="v1", kind="Event", plural="events")
 SECRET = KubeKind(group="", version="v1", kind="Secret", plural="secrets")
+WITH_SECRET: Json = {"url": "http://x.example", "tokenSecretRef": {"name": "api"}}
 
 
 def region(name: str) -> Json:
@@ -28,6 +29,13 @@ def region(name: str) -> Json:
 def encode(text: str) -> str:
     """As a Secret holds it."""
     return base64.b64encode(text.encode()).decode()
+
+
+def create_secret(harness: OperatorHarness, text: str = "secret") -> None:
+    """Create the Secret that `WITH_SECRET` names, with this token."""
+    harness.server.create(
+        SECRET, {"metadata": {"name": "api", "namespace": NAMESPACE}, "data": {"token": encode(text)}}
+    )
 
 
 def events(harness: OperatorHarness) -> list[KubeObject]:
@@ -266,22 +274,18 @@ async def test_a_named_config_that_is_absent_is_not_ready(harness: OperatorHarne
 
 
 async def test_a_missing_secret_is_tried_again(harness: OperatorHarness) -> None:
-    harness.create("all-clusters", hyperfleetAPI={"url": "http://x.example", "tokenSecretRef": {"name": "api"}})
+    harness.create("all-clusters", hyperfleetAPI=WITH_SECRET)
     harness.start()
     await harness.until(lambda: harness.reasons("all-clusters").get("Accepted") == "False/Invalid")
 
-    harness.server.create(
-        SECRET, {"metadata": {"name": "api", "namespace": NAMESPACE}, "data": {"token": "c2VjcmV0"}}
-    )
+    create_secret(harness)
 
     await harness.until(lambda: harness.reasons("all-clusters").get("Running") == "True/Polling")
 
 
 async def test_a_rotated_secret_reloads(harness: OperatorHarness) -> None:
-    harness.server.create(
-        SECRET, {"metadata": {"name": "api", "namespace": NAMESPACE}, "data": {"token": "c2VjcmV0"}}
-    )
-    harness.create("all-clusters", hyperfleetAPI={"url": "http://x.example", "tokenSecretRef": {"name": "api"}})
+    create_secret(harness)
+    harness.create("all-clusters", hyperfleetAPI=WITH_SECRET)
     harness.start()
     await harness.cycles(1, **ALL)
 
@@ -293,10 +297,8 @@ async def test_a_rotated_secret_reloads(harness: OperatorHarness) -> None:
 
 
 async def test_a_rotated_secret_is_forgotten_after_a_while(harness: OperatorHarness) -> None:
-    harness.server.create(
-        SECRET, {"metadata": {"name": "api", "namespace": NAMESPACE}, "data": {"token": encode("token-one")}}
-    )
-    harness.create("all-clusters", hyperfleetAPI={"url": "http://x.example", "tokenSecretRef": {"name": "api"}})
+    create_secret(harness, "token-one")
+    harness.create("all-clusters", hyperfleetAPI=WITH_SECRET)
     harness.start()
     await harness.cycles(1, **ALL)
 
@@ -576,10 +578,8 @@ async def test_a_pulse_that_fails_shows_and_is_started_again(harness: OperatorHa
 
 
 async def test_a_broker_that_refuses_a_restart_shows(harness: OperatorHarness) -> None:
-    harness.server.create(
-        SECRET, {"metadata": {"name": "api", "namespace": NAMESPACE}, "data": {"token": "c2VjcmV0"}}
-    )
-    harness.create("all-clusters", hyperfleetAPI={"url": "http://x.example", "tokenSecretRef": {"name": "api"}})
+    create_secret(harness)
+    harness.create("all-clusters", hyperfleetAPI=WITH_SECRET)
     harness.start()
     await harness.until(lambda: harness.reasons("all-clusters").get("Degraded") == "False/Healthy")
 
@@ -739,10 +739,8 @@ async def test_an_observed_generation_comes_with_its_verdict(harness: OperatorHa
 
 
 async def test_an_api_server_away_makes_no_config_invalid(harness: OperatorHarness) -> None:
-    harness.server.create(
-        SECRET, {"metadata": {"name": "api", "namespace": NAMESPACE}, "data": {"token": "c2VjcmV0"}}
-    )
-    harness.create("all-clusters", hyperfleetAPI={"url": "http://x.example", "tokenSecretRef": {"name": "api"}})
+    create_secret(harness)
+    harness.create("all-clusters", hyperfleetAPI=WITH_SECRET)
     harness.start()
     await harness.until(lambda: harness.reasons("all-clusters").get("Degraded") == "False/Healthy")
 
@@ -757,9 +755,7 @@ async def test_an_api_server_away_makes_no_config_invalid(harness: OperatorHarne
 
 
 async def test_an_edit_whose_secret_cannot_be_read_shows_and_counts(harness: OperatorHarness) -> None:
-    harness.server.create(
-        SECRET, {"metadata": {"name": "api", "namespace": NAMESPACE}, "data": {"token": "c2VjcmV0"}}
-    )
+    create_secret(harness)
     harness.create("all-clusters")
     harness.start(retry=timedelta(hours=1), status_interval=timedelta(milliseconds=100))
     await harness.until(lambda: harness.reasons("all-clusters").get("Degraded") == "False/Healthy")
