@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -117,9 +116,7 @@ class EventStream:
         await _in_time(self._has_started.wait())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._is_gone.set()
         self._may_read.set()
         assert self._task is not None
