@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from sentinel.core.kdl import Scalar
+from sentinel.core.proxy import path_pattern
 
 MAX_INTEGER: Final = 2**63 - 1
 MAX_PORT: Final = 65_535
@@ -65,6 +66,28 @@ class Pattern(msgspec.Struct, frozen=True):
         if not isinstance(value, str):
             return Fault.TYPE
         return None if re.fullmatch(self.form, value) else Fault.FORM
+
+
+class Regex(msgspec.Struct, frozen=True):
+    """A regular expression for paths, as the proxy reads it."""
+
+    @property
+    def expected(self) -> str:
+        return "a regular expression"
+
+    @property
+    def example(self) -> str:
+        return "^/api/v[0-9]+/"
+
+    def fault(self, value: Scalar) -> Fault | None:
+        if not isinstance(value, str):
+            return Fault.TYPE
+        return Fault.FORM if not value or self.reason(value) else None
+
+    def reason(self, value: str) -> str:
+        """Return what is wrong with a pattern."""
+        found = path_pattern.read(value)
+        return found.reason if isinstance(found, path_pattern.BadPattern) else ""
 
 
 class Boolean(msgspec.Struct, frozen=True):
@@ -211,7 +234,9 @@ class Either(msgspec.Struct, frozen=True):
         return next((fault for fault in faults if fault is not Fault.TYPE), Fault.TYPE)
 
 
-ValueType: TypeAlias = Text | Pattern | Boolean | Integer | Number | Choice | Address | HostPort | Url | Either
+ValueType: TypeAlias = (
+    Text | Pattern | Regex | Boolean | Integer | Number | Choice | Address | HostPort | Url | Either
+)
 
 TEXT: Final = Text()
 HEADER_NAME: Final = Pattern("a header name without spaces and colons", r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "X-Name")
