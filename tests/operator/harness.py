@@ -51,6 +51,8 @@ TIMINGS = Timings(
     renew_deadline=timedelta(seconds=1.5),
     retry_period=timedelta(seconds=0.2),
 )
+ALL = {"shard": "all", "resource_type": "clusters"}
+"""The labels of the pulse that `poll_all` starts."""
 _TIMEOUT = timedelta(seconds=90)
 _LOOK_EVERY = 0.01
 
@@ -265,6 +267,17 @@ class OperatorHarness:
                 await api.close()
 
         self._tasks[operator] = asyncio.create_task(run())
+
+    async def poll_all(self) -> None:
+        """Start an operator with a SentinelConfig `all-clusters`, and wait for its first cycle."""
+        self.create("all-clusters")
+        self.start()
+        await self.cycles(1, **ALL)
+
+    def disconnect(self) -> None:
+        """Let the API server be away until it accepts connections."""
+        self.server.refuse_connections()
+        self.server.reset_connections()
 
     async def stop(self, operator: str = "one") -> int:
         """Stop an operator cleanly. Returns its exit code."""

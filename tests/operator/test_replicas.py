@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sentinel.ports.kube import KubeKind
-from tests.operator.harness import NAMESPACE, OperatorHarness
+from tests.operator.harness import ALL, NAMESPACE, OperatorHarness
 
 EVENT = KubeKind(group="", version="v1", kind="Event", plural="events")
 LEASE = KubeKind("coordination.k8s.io", "v1", "Lease", "leases")
-ALL = {"shard": "all", "resource_type": "clusters"}
 
 
 def holder(harness: OperatorHarness, name: str) -> str:
@@ -35,6 +34,15 @@ async def start_two(harness: OperatorHarness, name: str) -> None:
     await harness.cycles(2, "two", **ALL)
     # A leader renews at least as often as a follower looks, and does not look itself.
     await harness.until(lambda: looks_at_leases(harness) >= 4)
+
+
+async def start_sending(harness: OperatorHarness, *, delay: float) -> None:
+    """Start an operator that leads, and wait until it sends an event, which takes `delay` seconds."""
+    harness.put("cls-1")
+    harness.publish_delay = delay
+    harness.create("all-clusters")
+    harness.start("one", elects_leaders=True)
+    await harness.until(lambda: harness.publishers and harness.publishers[-1].has_started)
 
 
 def looks_at_leases(harness: OperatorHarness) -> int:
@@ -122,14 +130,9 @@ async def test_a_stopped_leader_hands_over_at_once(harness: OperatorHarness) -> 
 
 
 async def test_a_leader_that_lost_its_lease_abandons_what_it_sends(harness: OperatorHarness) -> None:
-    harness.put("cls-1")
-    harness.publish_delay = 3600
-    harness.create("all-clusters")
-    harness.start("one", elects_leaders=True)
-    await harness.until(lambda: harness.publishers and harness.publishers[-1].has_started)
+    await start_sending(harness, delay=3600)
 
-    harness.server.refuse_connections()
-    harness.server.reset_connections()
+    harness.disconnect()
     await harness.until(lambda: harness.publishers[-1].abandoned)
     harness.publish_delay = harness.publishers[-1].delay = 0
     await harness.server.accept_connections()
@@ -139,11 +142,7 @@ async def test_a_leader_that_lost_its_lease_abandons_what_it_sends(harness: Oper
 
 
 async def test_a_stopped_leader_waits_for_what_it_sends(harness: OperatorHarness) -> None:
-    harness.put("cls-1")
-    harness.publish_delay = 0.5
-    harness.create("all-clusters")
-    harness.start("one", elects_leaders=True)
-    await harness.until(lambda: harness.publishers and harness.publishers[-1].has_started)
+    await start_sending(harness, delay=0.5)
 
     await harness.stop("one")
 

@@ -89,6 +89,34 @@ async def test_a_reload_reads_a_renewed_certificate(files: CertificateFiles) -> 
     assert before != after
 
 
+async def test_a_listener_whose_certificate_we_cannot_obtain_is_not_opened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    acme = 'protocol "https"; tls { acme { email "a@b.test"; domains "b.test" } }'
+    both = f'listener "acme" {{ address "127.0.0.1:0"; {acme} }}\nlistener "web" {{ address "127.0.0.1:0" }}'
+    listeners = f"listeners {{ {both} }}\n"
+    async with running_proxy(HEALTH, listeners=listeners) as proxy, client() as http:
+        response = await http.get(proxy.url)
+        found = [each.listener.id for each in proxy.proxy.listeners]
+        await proxy.reload(HEALTH)
+
+    assert (response.status, found) == (200, ["web"])
+    (warning,) = [record for record in caplog.records if record.message == "proxy.listener_skipped"]
+    assert getattr(warning, "fields")["listener"] == "acme"  # noqa: B009  # mypy does not know it
+
+
+async def test_without_keep_alive_a_response_says_that_the_connection_ends() -> None:
+    listeners = 'listeners { listener "web" { address "127.0.0.1:0"; keepalive-timeout-secs 0 } }\n'
+    async with running_proxy(HEALTH, listeners=listeners) as proxy:
+        connection = await opened(proxy)
+        head = await request(connection)
+        rest = await connection[0].read()
+
+    assert b"Connection: close" in head
+    assert rest.startswith(b"{")
+    close(connection)
+
+
 async def test_client_certificates_can_be_required(files: CertificateFiles) -> None:
     listener = files.listener(f'ca-file "{files.ca}"; client-auth #true')
     without = ssl.create_default_context(cafile=files.ca)

@@ -169,10 +169,7 @@ class TestEnds:
     async def test_a_watch_that_does_not_begin_is_unavailable(
         self, server: ApiServer, make_client: MakeClient
     ) -> None:
-        async def script(exchange: Exchange) -> None:
-            await server.closed.wait()
-
-        server.script = script
+        server.script = server.hang
         client = make_client(timeout=timedelta(milliseconds=50), idle_timeout=timedelta(milliseconds=1))
 
         error = await watch_fails(client, [])
