@@ -7,6 +7,7 @@ import pytest
 from tests.contract.audit import AuditContract
 from tests.contract.change_log import ChangeLogContract
 from tests.contract.fleet_store import FleetStoreContract
+from tests.contract.hub_store import HubStoreContract
 from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
 from tests.contract.signing_keys import SigningKeysContract
@@ -32,6 +33,9 @@ class TestMemoryIdentityStore(InMemory, IdentityStoreContract): ...
 
 
 class TestMemoryChangeLog(InMemory, ChangeLogContract): ...
+
+
+class TestMemoryHubStore(InMemory, HubStoreContract): ...
 
 
 class TestMemorySigningKeys(InMemory, SigningKeysContract): ...

@@ -9,6 +9,7 @@ import pytest
 from tests.contract.audit import AuditContract
 from tests.contract.change_log import ChangeLogContract
 from tests.contract.fleet_store import FleetStoreContract
+from tests.contract.hub_store import HubStoreContract
 from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
 from tests.contract.signing_keys import SigningKeysContract
@@ -55,6 +56,12 @@ class TestChangeLogOnSqlite(OnSqlite, ChangeLogContract): ...
 
 
 class TestChangeLogOnPostgresql(OnPostgresql, ChangeLogContract): ...
+
+
+class TestHubStoreOnSqlite(OnSqlite, HubStoreContract): ...
+
+
+class TestHubStoreOnPostgresql(OnPostgresql, HubStoreContract): ...
 
 
 class TestSigningKeysOnSqlite(OnSqlite, SigningKeysContract): ...

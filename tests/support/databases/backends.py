@@ -13,6 +13,7 @@ from sentinel.drivers.sql.fleet.change_log import SqlChangeLog
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
+from sentinel.drivers.sql.hub.store import SqlHubStore
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.drivers.sql.identity.store import SqlIdentityStore
 from sentinel.drivers.sql.transaction import SqlTransaction
@@ -21,6 +22,7 @@ from sentinel.ports.audit import AuditLog, AuditWriter
 from sentinel.ports.change_log import ChangeLog
 from sentinel.ports.database import Database
 from sentinel.ports.fleet_store import FleetStore
+from sentinel.ports.hub_store import HubStore
 from sentinel.ports.idempotency import IdempotencyStore, StoredResponses
 from sentinel.ports.identity_store import IdentityStore
 from sentinel.ports.signing_keys import SigningKeys
@@ -28,6 +30,7 @@ from sentinel.testing.audit import MemoryAuditLog
 from sentinel.testing.change_log import MemoryChangeLog
 from sentinel.testing.database import Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.testing.hub_store import MemoryHubStore
 from sentinel.testing.idempotency import MemoryIdempotencyStore
 from sentinel.testing.identity_store import MemoryIdentityStore
 from sentinel.testing.signing_keys import MemorySigningKeys
@@ -50,6 +53,7 @@ class Backend(ABC):
     audit: AuditLog
     idempotency: IdempotencyStore
     identities: IdentityStore
+    hub: HubStore
     signing_keys: SigningKeys
 
     @abstractmethod
@@ -65,6 +69,7 @@ class MemoryBackend(Backend):
         self.audit = MemoryAuditLog(database)
         self.idempotency = MemoryIdempotencyStore(database)
         self.identities = MemoryIdentityStore(database)
+        self.hub = MemoryHubStore(database)
         self.signing_keys = MemorySigningKeys(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
@@ -79,6 +84,7 @@ class SqlBackend(Backend):
         self.audit = SqlAuditLog(database)
         self.idempotency = SqlIdempotencyStore(database)
         self.identities = SqlIdentityStore(database)
+        self.hub = SqlHubStore(database)
         self.signing_keys = SqlSigningKeys(database, encryption=None)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:

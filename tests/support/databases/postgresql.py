@@ -16,6 +16,7 @@ from sqlalchemy import MetaData
 from sentinel.drivers.sql import audit, idempotency
 from sentinel.drivers.sql.fleet import tables as fleet
 from sentinel.drivers.sql.hub import signing_keys
+from sentinel.drivers.sql.hub import tables as hub
 from sentinel.drivers.sql.identity import tables as identity
 
 T = TypeVar("T")
@@ -24,7 +25,14 @@ Connection: TypeAlias = Any
 
 TABLES = MetaData()
 """The tables of all components, as their modules define them."""
-for _metadata in (audit.metadata, fleet.metadata, idempotency.metadata, identity.metadata, signing_keys.metadata):
+for _metadata in (
+    audit.metadata,
+    fleet.metadata,
+    hub.metadata,
+    idempotency.metadata,
+    identity.metadata,
+    signing_keys.metadata,
+):
     for _table in _metadata.sorted_tables:
         _table.to_metadata(TABLES)
 
@@ -63,24 +71,25 @@ async def fetch(url: str, statement: str) -> list[tuple[Any, ...]]:
         await connection.close()
 
 
-async def wait_for_blocked(url: str, expression: str = "pid") -> None:
-    """Wait until a connection of the store is blocked by a lock, then evaluate an expression on it."""
+async def wait_for_blocked(url: str, expression: str = "pid", *, count: int = 1) -> None:
+    """Wait until so many connections of the store are blocked by a lock, then evaluate an expression on them."""
     for _ in range(1_000):
         found = await fetch(
             url,
             f"SELECT {expression} FROM pg_stat_activity "  # noqa: S608 - a constant of a test
             "WHERE application_name = 'sentinel' AND datname = current_database() AND wait_event_type = 'Lock'",
         )
-        if found:
+        if len(found) >= count:
             return
-    raise AssertionError("no connection is blocked by a lock")
+    raise AssertionError(f"expected {count} connections that are blocked by a lock")
 
 
 async def empty(url: str) -> None:
     """Delete all rows of all tables, except those that migrations insert."""
-    emptied = TABLES.tables.keys() - {identity.revisions.name, "fleet_change_log"}
+    emptied = TABLES.tables.keys() - {identity.revisions.name, "fleet_change_log", hub.log.name}
     await execute(url, f"TRUNCATE {', '.join(emptied)} RESTART IDENTITY")
     await execute(url, "UPDATE fleet_change_log SET expired = 0")
+    await execute(url, "UPDATE hub_log SET number = 0")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -2,7 +2,7 @@
 
 SQLAlchemy writes SQL for both databases. Running it through SQLAlchemy as well would cost three to five times as
 much on SQLite and 1.5 times on PostgreSQL, a seventh of a whole report (`bench/parts.py`), for features that are
-not used here. Values are plain texts, integers and bytes; rows are tuples.
+not used here. Values are plain texts, numbers and bytes; rows are tuples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sentinel.ports.database import Database
 
 T = TypeVar("T")
-SqlValue: TypeAlias = str | int | bytes | None
+SqlValue: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = Sequence[Any]
 """A row from the driver. The code that wrote the statement knows its types."""
 

@@ -1,1 +1,1 @@
-"""The hub's tables in SQL."""
+"""The hub in SQL: instances, configurations, metrics, events, and the key that signs sessions."""

@@ -1,0 +1,110 @@
+"""The settings of the hub. The docstring of each field is its entry in the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from sentinel.core.hub.instance import Timeouts
+from sentinel.core.proxy.facts import Resolve
+from sentinel.runtime.settings import field_types
+from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
+
+
+class HubRetentionSettings(RetentionSettings, frozen=True, kw_only=True):
+    """How long old rows are kept."""
+
+    events: timedelta = timedelta(hours=1)
+    """How long events are kept for streams to go on with."""
+
+
+class HubSettings(ServerSettings, frozen=True, kw_only=True):
+    """How the hub is served, and how it treats instances."""
+
+    listen: str = ":8080"
+    """The address to listen on for HTTP. Port 0 is any free port."""
+
+    listen_grpc: str = ":9090"
+    """The address to listen on for agents. Port 0 is any free port."""
+
+    tls_cert: Path | None = None
+    """The certificate of the gRPC listener (PEM). It is read again when it changes."""
+
+    tls_key: Path | None = None
+    """The key of `tls_cert` (PEM)."""
+
+    client_ca: Path | None = None
+    """The CA of agents' certificates (PEM). With it, every agent needs a certificate and no registration token."""
+
+    revoked_file: Path | None = None
+    """Serial numbers of revoked certificates, one in hexadecimal a line. It is read again when it changes."""
+
+    secrets_key_file: Path | None = None
+    """The key that encrypts what is secret in the database: 32 bytes in base64."""
+
+    heartbeat_interval: timedelta = timedelta(seconds=30)
+    """How often agents send heartbeats."""
+
+    offline_threshold: timedelta = timedelta(seconds=90)
+    """How long an instance may be silent before it counts as offline."""
+
+    deployment_timeout: timedelta = timedelta(minutes=5)
+    """How long the deployment to one instance may take."""
+
+    drain_timeout: timedelta = timedelta(seconds=30)
+    """How long an instance may take to drain its connections."""
+
+    remove_after: timedelta = timedelta(hours=24)
+    """How long an instance may be offline before it is drained and removed."""
+
+    ping_interval: timedelta = timedelta(seconds=30)
+    """How often an idle event stream gets a ping."""
+
+    session_ttl: timedelta = timedelta(hours=1)
+    """How long a session token is valid. Heartbeats renew it."""
+
+    expected_agents: Annotated[int | None, field_types.integer(0, 1_000_000)] = None
+    """How many agents should be online, for alerts. Unset: not exported."""
+
+    resolve: Resolve = Resolve.WARN
+    """What an upstream address that does not resolve is: `off` not looked up, a `warn`ing, or an `error`."""
+
+    metrics_retention: timedelta = timedelta(hours=24)
+    """How long metrics of instances are kept."""
+
+    grpc_reflection: bool = False
+    """Whether the gRPC listener describes its services to anyone who asks."""
+
+    retention: HubRetentionSettings = msgspec.field(default_factory=HubRetentionSettings)
+    """How long old rows are kept."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        return Timeouts(
+            heartbeat_interval=self.heartbeat_interval,
+            offline_threshold=self.offline_threshold,
+            drain_timeout=self.drain_timeout,
+            remove_after=self.remove_after,
+        )
+
+
+def problems(settings: HubSettings) -> Sequence[str]:
+    """Return the problems with settings that do not fit together."""
+    found: list[str] = []
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        missing = "tls_key" if settings.tls_key is None else "tls_cert"
+        found.append(f"{missing}: expected a file, because the other one of tls_cert and tls_key is given")
+    if settings.client_ca is not None and settings.tls_cert is None:
+        found.append("tls_cert: expected a file, because client_ca is given")
+    if settings.revoked_file is not None and settings.client_ca is None:
+        found.append("client_ca: expected a file, because revoked_file is given")
+    if settings.offline_threshold <= settings.heartbeat_interval:
+        found.append(
+            "offline_threshold: expected more than heartbeat_interval, or every instance would go offline between"
+            " two heartbeats"
+        )
+    return found

@@ -1,0 +1,22 @@
+"""The contract of `ports.hub_store.HubStore`.
+
+A driver's test class inherits `HubStoreContract` and defines a fixture `stores`, which is not bound to an event
+loop.
+"""
+
+from __future__ import annotations
+
+from tests.contract.hub_store_configs import ConfigContract
+from tests.contract.hub_store_events import EventContract
+from tests.contract.hub_store_heartbeats import HeartbeatContract, MetricsRetentionContract
+from tests.contract.hub_store_instances import InstanceContract
+
+
+class HubStoreContract(
+    InstanceContract,
+    HeartbeatContract,
+    MetricsRetentionContract,
+    ConfigContract,
+    EventContract,
+):
+    """All promises of a store of the hub."""
