@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sentinel.api import telemetry
 from sentinel.ports.fleet_store import Population
+from sentinel.runtime.probes import gauges
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.databases import backends
@@ -31,5 +31,5 @@ async def test_a_scrape_does_not_wait_for_a_hanging_database(caplog: pytest.LogC
     async with ApiClient(backend=backends.memory(fleet=HangingStore)) as fleet:
         await fleet.telemetry.refresh_if_stale()
 
-    assert clock.now() - start == telemetry.REFRESH_TIMEOUT
+    assert clock.now() - start == gauges.REFRESH_TIMEOUT
     assert [record.getMessage() for record in caplog.records] == ["metrics.stale"]

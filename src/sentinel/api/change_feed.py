@@ -23,6 +23,7 @@ from sentinel.core.fleet.change_position import Position, PositionLost
 from sentinel.ports.change_log import Change, ChangeLog
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.event_wait import wait_for_event
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 
@@ -127,12 +128,7 @@ class FeedReader:
 
     async def wait(self, timeout: timedelta) -> bool:
         """Wait until there may be something to do. Return False after the timeout."""
-        try:
-            async with asyncio.timeout(timeout.total_seconds()):
-                await self._woken.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await wait_for_event(self._woken, timeout)
 
 
 class ChangeFeed:
@@ -208,7 +204,7 @@ class ChangeFeed:
             self._failure, self._failures = None, 0
             await asyncio.sleep(_PAUSE.total_seconds())
             if is_complete:
-                await _wait(committed, _POLL_INTERVAL)
+                await wait_for_event(committed, _POLL_INTERVAL)
             if not self._recent:
                 self._stop_following()
                 return
@@ -253,11 +249,3 @@ async def read_entries(
 def _batches(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
     for start in range(0, len(changes), _BATCH_SIZE):
         yield changes[start : start + _BATCH_SIZE]
-
-
-async def _wait(event: asyncio.Event, timeout: timedelta) -> None:
-    try:
-        async with asyncio.timeout(timeout.total_seconds()):
-            await event.wait()
-    except TimeoutError:
-        pass

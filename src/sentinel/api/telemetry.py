@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import datetime, timedelta
-
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from sentinel.api.kinds import Kinds
 from sentinel.api.resource_events import EventType
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.clock import Clock
-from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.log import Log
+from sentinel.runtime.probes.gauges import StoredGauges
 
 PREFIX = "hyperfleet_api"
-REFRESH_INTERVAL = timedelta(seconds=1)
-"""Scrapes within this time of the last refresh get the same gauges."""
-REFRESH_TIMEOUT = timedelta(seconds=6)
-"""How long a scrape waits for the store. Less than Prometheus' scrape timeout of ten seconds, after which the
-scrape would fail altogether, and long enough for the store to notice a lost connection and become unready."""
 
 
 class FleetTelemetry:
@@ -32,8 +24,7 @@ class FleetTelemetry:
         self._kinds = kinds
         self._store = store
         self._clock = clock
-        self._log = log
-        self._refreshed: datetime | None = None
+        self.refresh_if_stale = StoredGauges(self.refresh, clock=clock, log=log).refresh_if_stale
         self._reports = Counter(f"{PREFIX}_reports_total", "Reports that were stored.", registry=registry)
         self._discarded = Counter(
             f"{PREFIX}_reports_discarded_total", "Reports that were discarded.", ["reason"], registry=registry
@@ -85,18 +76,6 @@ class FleetTelemetry:
 
     def event_sent(self, event_type: EventType) -> None:
         self._events[event_type].inc()
-
-    async def refresh_if_stale(self) -> None:
-        """Refresh the gauges at most once per `REFRESH_INTERVAL`. They keep their values if the store fails."""
-        now = self._clock.now()
-        if self._refreshed is not None and abs(now - self._refreshed) < REFRESH_INTERVAL:
-            return
-        self._refreshed = now
-        try:
-            async with asyncio.timeout(REFRESH_TIMEOUT.total_seconds()):
-                await self.refresh()
-        except (Unavailable, TimeoutError) as error:
-            self._log.warning("metrics.stale", error=error)
 
     async def refresh(self) -> None:
         """Read the gauges from the store. The cost does not depend on the size of the fleet."""

@@ -19,6 +19,7 @@ from sentinel.core.access import ANONYMOUS, Action, Identity, Permissions, Role
 from sentinel.core.problem_codes import Code
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.identity import Identities
+from sentinel.runtime.identities import CombinedIdentities
 from sentinel.runtime.listening import is_loopback
 from sentinel.web import problem
 from sentinel.web.credential import NO_TOKEN, Credential
@@ -54,14 +55,14 @@ class Guard:
         if not identities and not is_insecure:
             raise ValueError("expected identities, or is_insecure")
         self.permissions = permissions
-        self._identities = tuple(identities)
+        self._identities = CombinedIdentities(identities)
         self._is_insecure = is_insecure
         self._ignores_unknown_tokens = is_insecure and ignores_unknown_tokens
 
     def permitting(self, permissions: Permissions) -> Guard:
         """Return a guard for the same identities with other permissions."""
         return Guard(
-            identities=self._identities,
+            identities=self._identities.sources,
             permissions=permissions,
             is_insecure=self._is_insecure,
             ignores_unknown_tokens=self._ignores_unknown_tokens,
@@ -92,7 +93,9 @@ class Guard:
         if identity.is_anonymous or identity is UNAUTHENTICATED:
             return NO_TOKEN
         matched = _BEARER.fullmatch(headers.get("authorization", ""))
-        return NO_TOKEN if matched is None else Credential(matched[1], identity=identity, lookup=self._current)
+        if matched is None:
+            return NO_TOKEN
+        return Credential(matched[1], identity=identity, lookup=self._identities.identify)
 
     async def _bearer(self, authorization: str) -> Identity:
         if self._is_insecure and not (authorization and self._identities):
@@ -111,29 +114,9 @@ class Guard:
     async def _lookup(self, token: str) -> Identity | None:
         """Return the identity of the token. Raises a `Problem` while a source that may know it is unavailable."""
         try:
-            return await self._current(token)
+            return await self._identities.identify(token)
         except Unavailable as error:
             raise problem.unavailable("the server cannot look up the token now") from error
-
-    async def _current(self, token: str) -> Identity | None:
-        """Return the identity from the first source that knows the token.
-
-        All sources are queried, so that the response time does not reveal which of them knows it. An unavailable
-        source matters only if no other knows the token: an administrator's token from a file works while the
-        database is down.
-        """
-        found: Identity | None = None
-        outage: Unavailable | None = None
-        for source in self._identities:
-            try:
-                identity = await source.identify(token)
-            except Unavailable as error:
-                outage = error
-            else:
-                found = found or identity
-        if found is None and outage is not None:
-            raise outage
-        return found
 
 
 def _check_local(headers: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ from sentinel.api.kinds import DEFAULT
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.wiring.accounts import BuiltAccounts, build_accounts
 from sentinel.cli.wiring.api import build_api
-from sentinel.cli.wiring.server import audit_component, build_database, build_guard
+from sentinel.cli.wiring.server import audit_component, build_database, build_guard, configured_identities
 from sentinel.core.access import Identity, Permissions, Role, combine
 from sentinel.drivers.identity import token_editing
 from sentinel.drivers.sql.audit import SqlAuditLog
@@ -47,7 +47,8 @@ class BuiltApplication:
         components: list[Component] = [fleet.web, self.accounts.web, audit_component(SqlAuditLog(database))]
         self.routes: list[Route] = [route for component in components for route in component.routes]
         self.permissions: Permissions = combine(*(component.permissions for component in components))
-        guard = build_guard(settings, stored=self.accounts.identities, log=LOG)
+        known = configured_identities(settings, log=LOG)
+        guard = build_guard(settings, known=known, stored=self.accounts.identities)
         self.app: App = build_app(components=components, guard=guard, log=LOG)
 
     def roles(self, route: Route) -> tuple[Role, ...]:

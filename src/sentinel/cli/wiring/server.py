@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from sentinel.cli.wiring.accounts import build_accounts
+from sentinel.cli.wiring.accounts import BuiltAccounts, build_accounts
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
@@ -116,16 +116,19 @@ def build_server(
     auditor: Auditor,
     routes: Sequence[Route] = (),
     identities: Sequence[Identities] = (),
+    accounts: BuiltAccounts | None = None,
+    credentials: Sequence[Identities] | None = None,
 ) -> BuiltServer:
     """Build a server with one listener for these components.
 
     `info` heads the OpenAPI document. `auditor` is that of the components. `routes` are further routes that are
-    not in the document. `identities` are added to those in the settings and in the database. Raises
-    `Misconfigured` if a file with tokens or keys cannot be used. Opening the database raises it if nobody could
-    use the server.
+    not in the document. `identities` are added to those in the settings and in the database. `accounts` and
+    `credentials` (of `configured_identities`) are given if something else uses them, too. Raises `Misconfigured`
+    if a file with tokens or keys cannot be used. Opening the database raises it if nobody could use the server.
     """
     audit_log = SqlAuditLog(database)
-    accounts = build_accounts(database, auditor=auditor, clock=context.clock)
+    accounts = accounts or build_accounts(database, auditor=auditor, clock=context.clock)
+    known = [*(configured_identities(settings, log=log) if credentials is None else credentials), *identities]
     is_usable = settings.insecure or settings.has_credentials or bool(identities)
     opener = DatabaseOpener(
         database, clock=context.clock, log=log, check=None if is_usable else accounts.require_any
@@ -143,7 +146,7 @@ def build_server(
         [*_pages(components, context), *routes],
         components=[*(component.web for component in components), accounts.web, audit_component(audit_log)],
         info=info,
-        guard=build_guard(settings, identities=identities, stored=accounts.identities, log=log),
+        guard=build_guard(settings, known=known, stored=accounts.identities),
         log=log,
         observers=(AccessLog(log), RequestMetrics(registry=registry, prefix=metrics_prefix)),
         request_timeout=settings.request_timeout,
@@ -169,10 +172,8 @@ def audit_component(log: SqlAuditLog) -> Component:
     return Component(routes=audit.audit_routes(log), permissions=audit.PERMISSIONS)
 
 
-def build_guard(
-    settings: ServerSettings, *, identities: Sequence[Identities] = (), stored: Identities, log: Log
-) -> Guard:
-    """Build the guard. `stored` are the identities of the database.
+def configured_identities(settings: ServerSettings, *, log: Log) -> Sequence[Identities]:
+    """Return the tokens and keys in the settings.
 
     Raises `Misconfigured` if a file with tokens or keys cannot be used.
     """
@@ -190,7 +191,11 @@ def build_guard(
             known.append(JwtKey(settings.jwt_key_file, expected=expected, log=log))
         if settings.jwks_url is not None:
             known.append(JwtKeySet(settings.jwks_url, expected=expected, log=log))
-    known += identities
+    return known
+
+
+def build_guard(settings: ServerSettings, *, known: Sequence[Identities], stored: Identities) -> Guard:
+    """Build the guard. `stored` are the identities of the database, `known` all others."""
     return Guard(
         identities=[*known, stored],
         is_insecure=settings.insecure,

@@ -116,12 +116,17 @@ def listen_address(settings: ServerSettings, *, name: str = "listen") -> tuple[A
 
     `name` is what problems call the setting, such as `--listen`.
     """
+    return required_address(settings.listen, name=name, example="127.0.0.1:8000")
+
+
+def required_address(text: str, *, name: str, example: str) -> tuple[Address | None, Sequence[str]]:
+    """Return an address that a server needs, or None and the problems with it."""
     try:
-        address = parse_address(settings.listen)
+        address = parse_address(text)
     except ValueError as error:
         return None, [f"{name}: {error}"]
     if address is None:
-        return None, [f'{name}: expected an address such as "127.0.0.1:8000", got none']
+        return None, [f'{name}: expected an address such as "{example}", got none']
     return address, ()
 
 
