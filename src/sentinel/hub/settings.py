@@ -76,9 +76,6 @@ class HubSettings(ServerSettings, frozen=True, kw_only=True):
     metrics_retention: timedelta = timedelta(hours=24)
     """How long metrics of instances are kept."""
 
-    grpc_reflection: bool = False
-    """Whether the gRPC listener describes its services to anyone who asks."""
-
     retention: HubRetentionSettings = msgspec.field(default_factory=HubRetentionSettings)
     """How long old rows are kept."""
 

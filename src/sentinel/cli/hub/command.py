@@ -9,6 +9,7 @@ from sentinel.cli.lazy_group import LazyGroup
 _COMMANDS = {
     "ca": ("sentinel.cli.hub.command:ca", "Make, issue and revoke the certificates of a hub and its agents."),
     "config": ("sentinel.cli.hub.command:config", "Check configurations."),
+    "serve": ("sentinel.cli.hub.serve:hub_serve", "Serve agents over gRPC, and users over REST."),
 }
 _CA_COMMANDS = {
     "init": ("sentinel.cli.hub.ca:init", "Make a certificate authority, and a certificate for the hub."),
@@ -22,9 +23,22 @@ _CONFIG_COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, table=_COMMANDS)
+class _ServingGroup(LazyGroup):
+    """Without a command, `sentinel hub` means `sentinel hub serve`, whose options may follow."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_asking = bool(args) and args[0] in ctx.help_option_names
+        if not args or (args[0].startswith("-") and not is_asking):
+            args = ["serve", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ServingGroup, table=_COMMANDS)
 def hub() -> None:
-    """Manage the configuration of proxies."""
+    """Serve the hub, and manage the configuration of proxies.
+
+    Without a command, serve it.
+    """
 
 
 @click.group(cls=LazyGroup, table=_CA_COMMANDS)

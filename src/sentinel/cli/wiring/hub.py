@@ -1,0 +1,272 @@
+"""Builds the hub: a component of a REST server, and a gRPC listener for agents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from sentinel.cli.wiring.server import BuiltComponent
+from sentinel.core.ids import RANDOM_BYTES, uuid7
+from sentinel.drivers.encryption import Encryption
+from sentinel.drivers.hub_tls import HubTls, TlsPaths
+from sentinel.drivers.identity.session_tokens import JwtSessionTokens
+from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
+from sentinel.drivers.sql.hub.store import SqlHubStore
+from sentinel.hub import access
+from sentinel.hub.agents import Agents
+from sentinel.hub.deployments import NoDeployments
+from sentinel.hub.event_feed import EventFeed
+from sentinel.hub.fetching import Fetching
+from sentinel.hub.flusher import Flusher
+from sentinel.hub.grpc.calls import FleetCalls
+from sentinel.hub.grpc.event_encoding import EventEncoder
+from sentinel.hub.grpc.listener import GrpcListener, ServerCredentials
+from sentinel.hub.instances import Instances
+from sentinel.hub.registrants import Registrants
+from sentinel.hub.registry import Registry
+from sentinel.hub.sessions import Sessions
+from sentinel.hub.settings import HubSettings
+from sentinel.hub.subscriptions import Subscriptions
+from sentinel.hub.sweeper import Sweeper
+from sentinel.hub.telemetry import METRICS_PREFIX, HubTelemetry
+from sentinel.hub.version_cache import VersionCache
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.hub_store import HubStore
+from sentinel.ports.identity import Identities
+from sentinel.ports.peer_certificates import PeerCertificates
+from sentinel.ports.session_tokens import SessionTokens
+from sentinel.runtime.identities import CombinedIdentities
+from sentinel.runtime.lifecycle.part import Hook, Part
+from sentinel.runtime.listening import Address
+from sentinel.runtime.log import Log, get_logger
+from sentinel.runtime.probes.health import HealthCheck
+from sentinel.runtime.retention import RetentionRule
+from sentinel.version import __version__
+from sentinel.web.app import Component
+from sentinel.web.audit import Auditor
+from sentinel.web.openapi import Info
+
+__all__ = ["METRICS_PREFIX", "BuiltHub", "build_hub", "build_sql_hub", "info"]
+
+THIN_AFTER: Final = timedelta(hours=1)
+THIN_WIDTH: Final = timedelta(minutes=5)
+"""Of metrics older than `THIN_AFTER`, two samples are kept for each interval of this width."""
+
+
+class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
+    """A hub that is ready to be served."""
+
+    component: BuiltComponent
+    """For a REST server."""
+    listener: GrpcListener
+    """For agents. Its part starts after that of the component."""
+    instances: Instances
+    registry: Registry
+    feed: EventFeed
+    flusher: Flusher
+    sweeper: Sweeper
+    subscriptions: Subscriptions
+    telemetry: HubTelemetry
+
+
+class AgentSecurity(msgspec.Struct, frozen=True, kw_only=True):
+    """How agents are recognized."""
+
+    identities: Identities
+    """Of registration tokens."""
+    tokens: SessionTokens
+    certificates: PeerCertificates | None = None
+    """With them, every agent needs one."""
+    credentials: ServerCredentials | None = None
+    """Of the listener; None serves without TLS."""
+    is_insecure: bool = False
+    """Whether an agent may register without a token."""
+    ignores_unknown_tokens: bool = False
+    load_keys: Hook | None = None
+    """Loads what `tokens` needs. Raises `Misconfigured`, `Unavailable`."""
+
+
+def build_hub(
+    settings: HubSettings,
+    *,
+    store: HubStore,
+    security: AgentSecurity,
+    address: Address,
+    unavailable_reason: HealthCheck,
+    auditor: Auditor,
+    clock: Clock,
+    log: Log | None = None,
+) -> BuiltHub:
+    """Build the hub. `address` is that of the gRPC listener."""
+    log = log or get_logger("hub")
+    metrics = CollectorRegistry()
+    telemetry = HubTelemetry(
+        store=store, clock=clock, registry=metrics, log=log, expected_agents=settings.expected_agents
+    )
+    timeouts = settings.timeouts
+    registry = Registry(store)
+    feed = EventFeed(store, readers=(registry,), clock=clock, log=log)
+    sessions = Sessions(
+        registry=registry,
+        tokens=security.tokens,
+        certificates=security.certificates,
+        clock=clock,
+        ttl=settings.session_ttl,
+    )
+    registrants = Registrants(
+        sessions=sessions,
+        identities=security.identities,
+        is_insecure=security.is_insecure,
+        ignores_unknown_tokens=security.ignores_unknown_tokens,
+    )
+    versions = VersionCache(store)
+    deployments = NoDeployments()
+    agents = Agents(
+        hub=uuid7(clock.now(), os.urandom(RANDOM_BYTES)),
+        store=store,
+        registry=registry,
+        feed=feed,
+        sessions=sessions,
+        registrants=registrants,
+        deployments=deployments,
+        timeouts=timeouts,
+        metrics_retention=settings.metrics_retention,
+        clock=clock,
+        observer=telemetry,
+        auditor=auditor,
+    )
+    subscriptions = Subscriptions(
+        registry=registry,
+        sessions=sessions,
+        certificates=security.certificates,
+        timeouts=timeouts,
+        ping_interval=settings.ping_interval,
+        clock=clock,
+        observer=telemetry,
+    )
+    calls = FleetCalls(
+        agents=agents,
+        fetching=Fetching(store=store, sessions=sessions, versions=versions, deployments=deployments),
+        subscriptions=subscriptions,
+        events=EventEncoder(versions),
+        certificates=security.certificates,
+        observer=telemetry,
+    )
+    flusher = Flusher(registry, clock=clock, observer=telemetry, log=log)
+    sweeper = Sweeper(store=store, registry=registry, timeouts=timeouts, clock=clock, observer=telemetry, log=log)
+
+    async def load_key() -> None:
+        # A wrong key file ends the process at once. A database that is away is waited for.
+        try:
+            if security.load_keys is not None:
+                await security.load_keys()
+        except Unavailable as error:
+            log.warning("signing_key.unavailable", error=error)
+
+    return BuiltHub(
+        component=BuiltComponent(
+            part=Part(
+                name="hub",
+                loops=(feed.run, sweeper.run, subscriptions.run, flusher.run),
+                registry=metrics,
+                start=load_key,
+                close=flusher.close,
+            ),
+            web=Component(routes=(), permissions=access.PERMISSIONS),
+            retention_rules=(
+                RetentionRule("events", settings.retention.events, store.expire_events),
+                RetentionRule("metrics", settings.metrics_retention, store.expire_metrics),
+                RetentionRule("metrics", THIN_AFTER, partial(store.thin_metrics, width=THIN_WIDTH)),
+            ),
+            refresh=telemetry.refresh_if_stale,
+        ),
+        listener=GrpcListener(
+            calls,
+            address=address,
+            credentials=security.credentials,
+            subscriptions=subscriptions,
+            unavailable_reason=unavailable_reason,
+            clock=clock,
+            log=log,
+        ),
+        instances=Instances(
+            store=store, registry=registry, timeouts=timeouts, clock=clock, observer=telemetry, auditor=auditor
+        ),
+        registry=registry,
+        feed=feed,
+        flusher=flusher,
+        sweeper=sweeper,
+        subscriptions=subscriptions,
+        telemetry=telemetry,
+    )
+
+
+def build_sql_hub(
+    settings: HubSettings,
+    *,
+    database: SqlDatabase,
+    identities: Sequence[Identities],
+    ignores_unknown_tokens: bool,
+    address: Address,
+    auditor: Auditor,
+    clock: Clock,
+) -> BuiltHub:
+    """Build the hub on a database, which the caller opens, with the TLS of its settings.
+
+    `identities` are those of registration tokens. Raises `Misconfigured` if a file cannot be used.
+    """
+    log = get_logger("hub")
+    encryption = None if settings.secrets_key_file is None else Encryption.read(settings.secrets_key_file)
+    tokens = JwtSessionTokens(SqlSigningKeys(database, encryption=encryption), clock=clock)
+    tls = _tls(settings, log)
+    security = AgentSecurity(
+        identities=CombinedIdentities(identities),
+        tokens=tokens,
+        certificates=tls if settings.client_ca is not None else None,
+        credentials=None if tls is None else tls.server_credentials(),
+        is_insecure=settings.insecure,
+        ignores_unknown_tokens=ignores_unknown_tokens,
+        load_keys=tokens.load,
+    )
+    return build_hub(
+        settings,
+        store=SqlHubStore(database),
+        security=security,
+        address=address,
+        unavailable_reason=database.unavailable_reason,
+        auditor=auditor,
+        clock=clock,
+        log=log,
+    )
+
+
+def _tls(settings: HubSettings, log: Log) -> HubTls | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return HubTls(
+        TlsPaths(
+            certificate=settings.tls_cert,
+            key=settings.tls_key,
+            client_ca=settings.client_ca,
+            revoked=settings.revoked_file,
+        ),
+        log=log,
+    )
+
+
+def info(settings: HubSettings) -> Info:
+    """Return the head of the OpenAPI document."""
+    return Info(
+        title="Sentinel Hub",
+        version=__version__,
+        description="Proxy instances, the versions of their configuration, and what is assigned to whom.",
+        is_insecure=settings.insecure,
+    )

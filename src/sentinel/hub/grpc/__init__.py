@@ -1,0 +1,1 @@
+"""The gRPC server for agents: messages to values and back, calls, and the listener."""
