@@ -35,6 +35,9 @@ from sentinel.drift.operator.telemetry import DriftMetrics
 from sentinel.drift.settings import DriftSettings
 from sentinel.drift.sidecar.telemetry import DriftTelemetry
 from sentinel.drivers.sql.audit import SqlAuditLog
+from sentinel.hub.settings import HubSettings
+from sentinel.hub.telemetry import METRICS_PREFIX as HUB_PREFIX
+from sentinel.hub.telemetry import HubTelemetry
 from sentinel.operator import crd
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG
 from sentinel.ports.kube import KubeKind
@@ -49,6 +52,7 @@ from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.testing.hub_store import MemoryHubStore
 from sentinel.web.app import describe
 from sentinel.web.audit import Auditor
 from sentinel.web.metrics import RequestMetrics
@@ -70,6 +74,8 @@ def settings_page() -> str:
         + _table(settings_of(BrokerSettings))
         + "\n## The fleet API: `sentinel api`\n\n"
         + _table(settings_of(FleetApiSettings))
+        + "\n## The hub: `sentinel hub serve`\n\n"
+        + _table(settings_of(HubSettings))
         + "\n## An adapter: `sentinel adapter --config`\n\n"
         + _table(settings_of(AdapterSettings))
         + "\n## Drift detection: `sentinel drift --config`\n\n"
@@ -234,6 +240,15 @@ def metrics_page() -> str:
         log=get_logger("reference"),
     )
     RequestMetrics(registry=api, prefix=f"{PREFIX}_")
+    hub = CollectorRegistry()
+    HubTelemetry(
+        store=MemoryHubStore(MemoryDatabase()),
+        clock=SystemClock(),
+        registry=hub,
+        log=get_logger("reference"),
+        expected_agents=1,
+    )
+    RequestMetrics(registry=hub, prefix=HUB_PREFIX)
     adapter = CollectorRegistry()
     AdapterTelemetry(registry=adapter, log=get_logger("reference"), adapter="dns")
     drift = CollectorRegistry()
@@ -246,13 +261,17 @@ def metrics_page() -> str:
         [
             "# Metrics\n",
             f"{GENERATED}In Prometheus' text format. Labels are closed sets. They never contain resource ids or",
-            "error texts.\n",
+            "error texts, with one exception of the hub.\n",
             "## The pulse: `GET :8080/metrics`\n",
             "`shard` is the selector, sorted `k=v,k=v`, or `all`.\n",
             *_families(pulse),
             "\n## The fleet API: `GET :8000/metrics`\n",
             "`route` is the template of a path, or `other`.\n",
             *_families(api),
+            "\n## The hub: `GET :8080/metrics`\n",
+            "`instance` is the id of an instance; only those out of sync are there, at most a thousand.",
+            "`status` is that of gRPC. `hub_agents_expected` exists if `expected_agents` is set.\n",
+            *_families(hub),
             "\n## An adapter: `GET :8080/metrics`\n",
             *_families(adapter),
             "\n## The drift sidecar: `GET :8080/metrics`\n",

@@ -71,17 +71,17 @@ async def fetch(url: str, statement: str) -> list[tuple[Any, ...]]:
         await connection.close()
 
 
-async def wait_for_blocked(url: str, expression: str = "pid") -> None:
-    """Wait until a connection of the store is blocked by a lock, then evaluate an expression on it."""
+async def wait_for_blocked(url: str, expression: str = "pid", *, count: int = 1) -> None:
+    """Wait until so many connections of the store are blocked by a lock, then evaluate an expression on them."""
     for _ in range(1_000):
         found = await fetch(
             url,
             f"SELECT {expression} FROM pg_stat_activity "  # noqa: S608 - a constant of a test
             "WHERE application_name = 'sentinel' AND datname = current_database() AND wait_event_type = 'Lock'",
         )
-        if found:
+        if len(found) >= count:
             return
-    raise AssertionError("no connection is blocked by a lock")
+    raise AssertionError(f"expected {count} connections that are blocked by a lock")
 
 
 async def empty(url: str) -> None:

@@ -96,6 +96,27 @@ async def test_connections_are_bounded(postgresql_database: str) -> None:
     assert await count_connections(postgresql_database) == 0
 
 
+async def test_reads_do_not_wait_for_a_queue_of_writes(postgresql_database: str) -> None:
+    async with SqlFleet.at(postgresql_database, connections=5) as store:
+        await postgresql.empty(postgresql_database)
+        await store.transact(inserting(stored("cls-1")))
+        holder = await postgresql.connect(postgresql_database)
+        await holder.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'cls-1' FOR UPDATE")
+
+        def work(fleet: FleetTransaction) -> None:
+            fleet.count_children("cls-1")  # needs a transaction
+            fleet.lock("cls-1")
+
+        async with asyncio.timeout(TIMEOUT):
+            writes = [asyncio.create_task(store.transact(work)) for _ in range(20)]
+            await postgresql.wait_for_blocked(postgresql_database, count=4)
+            found = await store.get("cls-1")
+            await holder.close()
+            await asyncio.gather(*writes)
+
+        assert found == stored("cls-1")
+
+
 async def test_terminated_connections_are_replaced(store: SqlFleet, postgresql_database: str) -> None:
     await asyncio.gather(*(store.get(f"cls-{number}") for number in range(10)))
 

@@ -19,6 +19,15 @@ _MAX_IDLE = timedelta(minutes=1)
 """A firewall or proxy may have dropped a connection that was idle for longer."""
 
 
+async def acquire(semaphore: asyncio.Semaphore, timeout: timedelta) -> None:
+    """Acquire a semaphore. Raises `TimeoutError`."""
+    if semaphore.locked():
+        async with asyncio.timeout(timeout.total_seconds()):
+            await semaphore.acquire()
+    else:
+        await semaphore.acquire()  # Does not wait. A timeout would cost more than the rest of the call.
+
+
 class _Idle(NamedTuple):
     connection: Any
     since: float
@@ -36,11 +45,7 @@ class Pool:
 
     async def acquire(self) -> Any:
         """Return a connection. Raises what `connect` raises, and `TimeoutError` if none becomes free."""
-        if self._free.locked():
-            async with asyncio.timeout(_ACQUIRE_TIMEOUT.total_seconds()):
-                await self._free.acquire()
-        else:
-            await self._free.acquire()  # Does not wait. A timeout would cost more than the rest of this call.
+        await acquire(self._free, _ACQUIRE_TIMEOUT)
         try:
             connection = self._pop_idle() or await self._connect()
         except BaseException:

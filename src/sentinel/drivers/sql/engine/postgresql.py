@@ -18,7 +18,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from sentinel.drivers.sql.engine import schema
 from sentinel.drivers.sql.engine.announcements import Announcements
-from sentinel.drivers.sql.engine.pool import Pool
+from sentinel.drivers.sql.engine.pool import Pool, acquire
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlAutocommitSession, PostgresqlSession, connect
 from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.engine.statements import AutocommitSession, Session
@@ -34,6 +34,9 @@ _WORK_TIMEOUT = timedelta(seconds=40)
 """Longer than the server's own timeouts, so that it fires only if the server does not respond."""
 _KEY_LOCK_TIMEOUT = timedelta(seconds=10)
 """How long a report waits for concurrent reports on the same resource."""
+_WRITE_QUEUE_TIMEOUT = timedelta(seconds=60)
+"""How long a transaction waits for its turn. Thousands may begin at once, such as when all agents of a hub
+reconnect. A caller with less time cancels."""
 _MAX_ATTEMPTS = 5
 _BACKOFF = Backoff(timedelta(milliseconds=10), timedelta(milliseconds=500), jitter=0.5)
 _RECOVERY_INTERVAL = timedelta(seconds=1)
@@ -82,6 +85,8 @@ class PostgresqlDatabase:
         self._migrate = migrate
         self._history = history
         self._connections = connections
+        # A few connections are left for reads, so that they do not wait for a queue of writes.
+        self._writers = asyncio.Semaphore(connections - connections // 5)
         self._redactor = Redactor([dsn.reveal()])
         self._pool: Pool | None = None
         self._key_locks = KeyLocks(timeout=_KEY_LOCK_TIMEOUT)
@@ -125,7 +130,15 @@ class PostgresqlDatabase:
         return await self._retry(self._read_once, work)
 
     async def write(self, work: Callable[[Session], T]) -> T:
-        return await self._retry(self._write_once, work)
+        try:
+            await acquire(self._writers, _WRITE_QUEUE_TIMEOUT)
+        except TimeoutError as error:
+            seconds = _WRITE_QUEUE_TIMEOUT.total_seconds()
+            raise Unavailable(f"{self._dsn}: too many transactions, waited {seconds:g} s") from error
+        try:
+            return await self._retry(self._write_once, work)
+        finally:
+            self._writers.release()
 
     async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
         return await self._retry(self._write_optimistically_once, work)
