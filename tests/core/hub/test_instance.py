@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -29,10 +29,7 @@ from sentinel.core.hub.instance import (
     next_deadline,
 )
 from sentinel.core.hub.states import State, Trigger
-
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
-TIMEOUTS = Timeouts()
+from tests.core.hub.moments import SECOND, START, TIMEOUTS
 
 
 def after(*events: Event, now: datetime = START) -> Instance:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import hypothesis
 import msgspec
@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from sentinel.core.hub import session_token
 from sentinel.core.hub.instance import Deregistered, DrainRequested, Event, Instance, Registered, Timeouts, advance
 from sentinel.core.hub.session_token import SessionClaims, Verdict
+from tests.core.hub.moments import SECOND, START
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 
 

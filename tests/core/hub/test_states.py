@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import hypothesis
 import pytest
@@ -27,17 +27,13 @@ from sentinel.core.hub.instance import (
     StateChanged,
     StreamClosed,
     StreamOpened,
-    Timeouts,
     TimePassed,
     advance,
     next_deadline,
 )
 from sentinel.core.hub.states import CONNECTED, TRANSITIONS, State
+from tests.core.hub.moments import SECOND, START, TIMEOUTS
 from tests.support.examples import examples
-
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
-TIMEOUTS = Timeouts()
 
 ALLOWED = {
     "unknown": {"online"},

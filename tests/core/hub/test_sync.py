@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import hypothesis
 import msgspec
@@ -11,10 +11,8 @@ from sentinel.core.hub import sync
 from sentinel.core.hub.instance import Deregistered, DrainRequested, Event, Instance, Registered, Timeouts, advance
 from sentinel.core.hub.sync import Action, ActionType, Assignment, DeploymentStep, Sync
 from sentinel.core.hub.versions import VersionName
+from tests.core.hub.moments import MINUTE, SECOND, START
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
-MINUTE = timedelta(minutes=1)
 FIRST = Assignment(VersionName("api", 1), "aa", START)
 SECOND_VERSION = Assignment(VersionName("api", 2), "bb", START + MINUTE)
 STEP = DeploymentStep(
