@@ -54,6 +54,14 @@ async def serving(database: str, folder: Path) -> AsyncIterator[tuple[ApiProcess
         yield api, await api.url()
 
 
+@asynccontextmanager
+async def two_servers(database: str, folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """The URLs of two servers on one database, with `ann` as an admin."""
+    await add_user("ann", "admin", "--database-url", database)
+    async with serving(database, folder) as (_, one), serving(database, folder) as (_, two):
+        yield one, two
+
+
 async def log_in(url: str, name: str, password: str = PASSWORD) -> Reply:
     async with FleetHttp(url) as client:
         return await client.call("POST", "/api/v1/auth/login", {"name": name, "password": password})
@@ -164,9 +172,7 @@ async def test_a_server_accepts_tokens_of_published_keys(tmp_path: Path) -> None
 async def test_servers_on_one_database_see_a_revocation_within_a_second(
     fresh_postgresql_database: str, tmp_path: Path
 ) -> None:
-    database = fresh_postgresql_database
-    await add_user("ann", "admin", "--database-url", database)
-    async with serving(database, tmp_path) as (_, one), serving(database, tmp_path) as (_, two):
+    async with two_servers(fresh_postgresql_database, tmp_path) as (one, two):
         ann = await token_of(one, "ann")
         ends = dict[str, float]()
 
@@ -205,9 +211,7 @@ async def test_servers_on_one_database_see_a_revocation_within_a_second(
 async def test_servers_on_one_database_share_the_limit_of_failed_sign_ins(
     fresh_postgresql_database: str, tmp_path: Path
 ) -> None:
-    database = fresh_postgresql_database
-    await add_user("ann", "admin", "--database-url", database)
-    async with serving(database, tmp_path) as (_, one), serving(database, tmp_path) as (_, two):
+    async with two_servers(fresh_postgresql_database, tmp_path) as (one, two):
         guesses = [log_in(url, "ann", f"{OTHER}-{number}") for number in range(10) for url in (one, two)]
         replies = await asyncio.gather(*guesses)
         after = [await log_in(url, "ann") for url in (one, two)]

@@ -10,21 +10,7 @@ import msgspec
 
 from sentinel.core import kdl
 from sentinel.core.proxy import path_pattern
-from sentinel.core.proxy.schema import CURRENT, Entry, Kind, Row
-from sentinel.core.proxy.schema.types import (
-    Address,
-    Boolean,
-    Choice,
-    Either,
-    HostPort,
-    Integer,
-    Number,
-    Pattern,
-    Regex,
-    Text,
-    Url,
-    ValueType,
-)
+from sentinel.core.proxy.schema import CURRENT, Entry, Kind, Row, types
 from tests.core.proxy import documents
 
 WORDS = st.text("abcXYZ019 -_/.é", min_size=1, max_size=8)
@@ -50,28 +36,28 @@ class Builder:
         self._count += 1
         return self._count
 
-    def scalar(self, type_: ValueType) -> kdl.Scalar:
+    def scalar(self, type_: types.ValueType) -> kdl.Scalar:
         match type_:
-            case Text():
+            case types.Text():
                 return self._draw(WORDS)
-            case Boolean():
+            case types.Boolean():
                 return self._draw(st.booleans())
-            case Integer(minimum=minimum, maximum=maximum):
+            case types.Integer(minimum=minimum, maximum=maximum):
                 return self._draw(st.integers(minimum, maximum))
-            case Number(minimum=low, maximum=high):
+            case types.Number(minimum=low, maximum=high):
                 return self._draw(st.floats(low, min(high, 1e6)) | st.integers(int(low), int(min(high, 9))))
-            case Choice(values=values, aliases=aliases, is_any_case=is_any_case):
+            case types.Choice(values=values, aliases=aliases, is_any_case=is_any_case):
                 chosen = self._draw(st.sampled_from(values + aliases))
                 return chosen.upper() if is_any_case and self._draw(RARE) else chosen
-            case Address():
+            case types.Address():
                 return f"127.0.0.1:{self._next()}"
-            case HostPort():
+            case types.HostPort():
                 return f"{self._draw(HOSTS)}:{self._draw(PORTS)}"
-            case Either(types=types):
-                return self.scalar(self._draw(st.sampled_from(types)))
-            case Regex():
+            case types.Either(types=alternatives):
+                return self.scalar(self._draw(st.sampled_from(alternatives)))
+            case types.Regex():
                 return self._draw(PATTERNS)
-            case Pattern() | Url():
+            case types.Pattern() | types.Url():
                 return type_.example
             case _:
                 assert_never(type_)
