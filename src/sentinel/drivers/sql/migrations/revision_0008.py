@@ -88,6 +88,7 @@ def _create_configs() -> None:
 def _create_metrics() -> None:
     op.create_table(
         "hub_metrics",
+        sa.Column("interval_number", NUMBER, nullable=False),
         sa.Column("instance_id", TEXT, nullable=False),
         sa.Column("incarnation", NUMBER, nullable=False),
         sa.Column("time", NUMBER, nullable=False),
@@ -98,10 +99,16 @@ def _create_metrics() -> None:
         sa.Column("latency_p99_ms", sa.Double, nullable=False),
         sa.Column("bytes_sent", NUMBER, nullable=False),
         sa.Column("bytes_received", NUMBER, nullable=False),
-        sa.PrimaryKeyConstraint("instance_id", "incarnation", "time", name="hub_metrics_time"),
+        sa.PrimaryKeyConstraint("interval_number", "instance_id", "incarnation", "time", name="hub_metrics_time"),
         sqlite_with_rowid=False,
     )
-    op.create_index("hub_metrics_by_time", "hub_metrics", ["is_thinned", "time"])
+    op.create_index(
+        "hub_metrics_not_thinned",
+        "hub_metrics",
+        ["interval_number", "instance_id", "incarnation", "time"],
+        sqlite_where=sa.text("is_thinned = 0"),
+        postgresql_where=sa.text("is_thinned = false"),
+    )
 
 
 def _create_events() -> None:
