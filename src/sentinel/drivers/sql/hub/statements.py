@@ -87,16 +87,22 @@ SAVE_INSTANCE = Statement(
 )
 INSTANCES_BY_ID = Statement(select(instances).where(_is_one_of(instances.c.id)))
 
-_connected = instances.c.state.in_([literal_column(f"'{state.value}'", TEXT) for state in sorted(CONNECTED)])
+
+def _has_one_of(states: Collection[State]) -> ColumnElement[bool]:
+    """In SQL text, so that each combination is planned by itself."""
+    return instances.c.state.in_([literal_column(f"'{state.value}'", TEXT) for state in sorted(states)])
+
+
 SILENT = Statement(
     select(instances)
-    .where(_connected, instances.c.last_seen < _before)
+    .where(_has_one_of(CONNECTED), instances.c.last_seen < _before)
     .order_by(instances.c.last_seen, instances.c.id)
     .limit(_limit)
 )
 LEAVING = Statement(
     select(instances.c.id)
     .where(
+        _has_one_of([State.OFFLINE, State.DRAINING]),
         or_(
             and_(
                 instances.c.state == State.OFFLINE.value,
@@ -106,7 +112,7 @@ LEAVING = Statement(
                 instances.c.state == State.DRAINING.value,
                 instances.c.drain_deadline < bindparam("drain_before", type_=NUMBER),
             ),
-        )
+        ),
     )
     .order_by(instances.c.id)
     .limit(_limit)
@@ -116,10 +122,7 @@ OUT_OF_SYNC = Statement(_in_order.where(is_out_of_sync).limit(_limit))
 
 
 def _has_state(states: Collection[State]) -> ColumnElement[bool]:
-    """In SQL text, so that each combination is planned by itself."""
-    if not states:
-        return is_present
-    return instances.c.state.in_([literal_column(f"'{state.value}'", TEXT) for state in sorted(states)])
+    return _has_one_of(states) if states else is_present
 
 
 @cache

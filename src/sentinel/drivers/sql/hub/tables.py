@@ -126,9 +126,6 @@ events = Table(
     PrimaryKeyConstraint("id", name="hub_events_id"),
     UniqueConstraint("number", name="hub_events_number"),
 )
-is_new = events.c.number.is_(None)
-Index("hub_events_new", events.c.id, sqlite_where=is_new, postgresql_where=is_new)
-
 log = Table(
     "hub_log",
     metadata,
