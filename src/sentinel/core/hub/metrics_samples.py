@@ -97,8 +97,9 @@ def thin_out(samples: Sequence[Sample], width: timedelta) -> Sequence[Sample]:
     return [sample for sample in samples if sample.time in kept]
 
 
-def _latency(sample: Sample) -> float:
-    return sample.metrics.latency_p99_ms
+def _latency(sample: Sample) -> tuple[float, datetime]:
+    """Of equal ones, the last is the worst: it is kept anyway."""
+    return sample.metrics.latency_p99_ms, sample.time
 
 
 def _beside_resets(samples: Sequence[Sample]) -> Iterator[Sample]:
