@@ -85,7 +85,10 @@ class InProcessHub:
         await self.backend.database.open()
         part, listener = self.built.component.part, self.built.listener
         await listener.open()
+        asleep = len(self.clock.wake_times)
         tasks = [asyncio.create_task(loop(self._stopping)) for loop in (*part.loops, listener.run)]
+        # All but the feed, which waits for events.
+        await self.clock.until_asleep(asleep + len(tasks) - 1)
 
         async def stop() -> None:
             self._stopping.request()
