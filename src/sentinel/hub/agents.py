@@ -127,8 +127,9 @@ class Agents:
         instance, changes = await self._store.transact(work)
         token, claims = await self._sessions.issue(instance.id, instance.life)
         known = await self._registry.refresh(instance.id)
-        if known is not None and known.life.session == instance.life.session:
+        if known is not None and known.session == session_key(instance.life):
             known.told, known.session_expires = instance.sync.assignment, claims.expires
+            known.heard_time = now
         self._observer.registered(
             instance.id,
             owner=registrant.owner,

@@ -123,7 +123,7 @@ class Subscriptions:
         self._ping_interval = ping_interval
         self._clock = clock
         self._observer = observer
-        self._max_streams = max_streams
+        self.max_streams = max_streams
         self._open: OrderedDict[str, Subscription] = OrderedDict()
         """By instance, those first that were sent something longest ago."""
         self._is_closed = False
@@ -198,8 +198,8 @@ class Subscriptions:
         previous = self._open.pop(known.id, None)
         if previous is not None:
             previous.end(CallRefused(Reason.ABORTED, "another stream of this instance was opened"))
-        if len(self._open) >= self._max_streams:
-            raise exhausted(f"expected at most {self._max_streams} streams at the same time")
+        if len(self._open) >= self.max_streams:
+            raise exhausted(f"expected at most {self.max_streams} streams at the same time")
         subscription = self._open[known.id] = Subscription(known, certificate, now)
         self._update(subscription)
         return subscription

@@ -51,6 +51,7 @@ class Sweeper:
         self._observer = observer
         self._log = log
         self._listening_since = clock.now()
+        """Since when agents could reach a hub. Silence before it does not count."""
 
     async def run(self, stopping: Stopping) -> None:
         """Sweep until stopped. A failed sweep is logged, and the next one does its work."""

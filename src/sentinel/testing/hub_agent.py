@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -80,8 +81,12 @@ class EventStream:
                     return event
 
     async def ended(self, *, timeout: timedelta = TIMEOUT) -> grpc.StatusCode:
-        """Wait for the end of the stream, and return its status."""
+        """Wait for the end of the stream, and return its status. Events before it are dropped."""
         async with asyncio.timeout(timeout.total_seconds()):
+            # The status comes after the last event, so they have to be read.
+            with suppress(grpc.aio.AioRpcError):
+                while isinstance(await self._call.read(), pb.Event):
+                    pass
             return await self._call.code()
 
     def cancel(self) -> None:
@@ -291,7 +296,7 @@ class HubAgent:
         while True:
             events = await self.subscribe()
             if not behavior.reads_events:
-                await events.ended(timeout=timedelta(days=1))
+                await asyncio.Event().wait()
             while (event := await _next(events)) is not None:
                 if event.type == pb.Event.CONFIG_UPDATE:
                     await self._update(behavior)

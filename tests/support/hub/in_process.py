@@ -87,7 +87,10 @@ class InProcessHub:
         await self.backend.database.open()
         part, listener = self.built.component.part, self.built.listener
         await listener.open()
+        asleep = len(self.clock.wake_times)
         tasks = [asyncio.create_task(loop(self._stopping)) for loop in (*part.loops, listener.run)]
+        # All but the feed, which waits for events.
+        await self.clock.until_asleep(asleep + len(tasks) - 1)
 
         async def stop() -> None:
             self._stopping.request()
@@ -126,7 +129,7 @@ class InProcessHub:
     async def state(self, instance_id: str = "edge-1") -> State:
         return (await self.instance(instance_id)).life.state
 
-    async def save_versions(self, config_id: str, *contents: str) -> None:
+    async def save_versions(self, config_id: str, *contents: str, summary: str = "change") -> None:
         """Store a configuration with these versions. Nothing is assigned."""
         now = self.clock.now()
 
@@ -147,7 +150,7 @@ class InProcessHub:
                         version=number,
                         hash=content_hash(content),
                         content=content,
-                        change_summary=f"change {number}",
+                        change_summary=f"{summary} {number}",
                         created_time=now,
                         created_by="ops",
                     )
@@ -158,6 +161,12 @@ class InProcessHub:
     async def assign(self, version: str, instance_id: str = "edge-1") -> None:
         """Assign a version by hand."""
         await self.built.instances.assign(USER, instance_id, named(version))
+
+    def count(self, name: str, **labels: str) -> float:
+        """The value of one of the hub's metrics; 0 if it has no sample with these labels."""
+        registry = self.built.component.part.registry
+        assert registry is not None
+        return registry.get_sample_value(name, labels) or 0.0
 
     async def sweep(self) -> None:
         """Let the sweeper do its work now."""
