@@ -48,7 +48,7 @@ async def test_an_assignment_by_hand_reaches_the_stream(hub: InProcessHub, event
 
 
 async def test_each_assignment_is_one_event(hub: InProcessHub, events: EventStream) -> None:
-    seen = []
+    seen: list[str] = []
     for version in ("api@1", "api@2", "api@1"):
         await hub.clock.advance(SECOND)
         await hub.assign(version)
@@ -212,7 +212,7 @@ async def test_a_reader_that_takes_nothing_harms_nobody(hub: InProcessHub) -> No
 
     assert (await read.next()).config_update.config_version == "api@1"
     assert sent < 100
-    seen = []
+    seen: list[str] = []
     while not seen or seen[-1] != "large@100":
         seen.append((await unread.next()).config_update.config_version)
     assert len(seen) <= sent + 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -64,8 +63,7 @@ from sentinel.web.openapi import Info
 __all__ = ["METRICS_PREFIX", "BuiltHub", "build_hub", "build_sql_hub", "info"]
 
 THIN_AFTER: Final = timedelta(hours=1)
-THIN_WIDTH: Final = timedelta(minutes=5)
-"""Of metrics older than `THIN_AFTER`, two samples are kept for each interval of this width."""
+"""Older metrics are thinned out."""
 
 
 class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,7 +208,7 @@ def build_hub(
             retention_rules=(
                 RetentionRule("events", settings.retention.events, store.expire_events),
                 RetentionRule("metrics", settings.metrics_retention, store.expire_metrics),
-                RetentionRule("metrics", THIN_AFTER, partial(store.thin_metrics, width=THIN_WIDTH)),
+                RetentionRule("metrics", THIN_AFTER, store.thin_metrics),
             ),
             refresh=telemetry.refresh_if_stale,
         ),
