@@ -13,6 +13,8 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Final, Protocol
 
+import msgspec
+
 from sentinel.api.change_feed import PAGE_SIZE, ChangeFeed, FeedReader, PlaceLost, read_entries
 from sentinel.api.resource_events import (
     EventId,
@@ -65,6 +67,17 @@ class StreamObserver(Protocol):
     def event_sent(self, event_type: EventType) -> None: ...
 
 
+class _Sources(msgspec.Struct, frozen=True):
+    """What all streams of a server share."""
+
+    store: FleetStore
+    changes: ChangeLog
+    feed: ChangeFeed
+    observer: StreamObserver
+    id_interval: timedelta
+    """A stream sends an id after this time, even if nothing has changed for it."""
+
+
 class ResourceStreams:
     """The streams of resources of one server."""
 
@@ -80,12 +93,9 @@ class ResourceStreams:
     ) -> None:
         """`retention` is how long changes are kept."""
         self._log = log
-        self._store = store
-        self._changes = changes
-        self._feed = feed
-        self._observer = observer
         # A reader that selects little may get no event for longer than changes are kept. It needs a newer id then.
-        self._id_interval = retention / 4
+        self._sources = _Sources(store, changes, feed, observer, id_interval=retention / 4)
+        self._changes, self._feed, self._observer = changes, feed, observer
         self._open: dict[_ResourceStream, None] = {}
 
     async def open(self, query: StreamQuery, *, last_event_id: str | None, credential: Credential) -> Stream:
@@ -103,16 +113,7 @@ class ResourceStreams:
             raise Unavailable(
                 f"the log of changes was not read within {_READ_TIMEOUT.total_seconds():g} s"
             ) from error
-        stream = _ResourceStream(
-            query,
-            start,
-            store=self._store,
-            changes=self._changes,
-            feed=self._feed,
-            observer=self._observer,
-            id_interval=self._id_interval,
-            credential=credential,
-        )
+        stream = _ResourceStream(query, start, sources=self._sources, credential=credential)
         return Stream(
             content=self._content(stream),
             content_type=server_sent_events.CONTENT_TYPE,
@@ -176,21 +177,15 @@ class _ResourceStream:
         query: StreamQuery,
         start: EventId,
         *,
-        store: FleetStore,
-        changes: ChangeLog,
-        feed: ChangeFeed,
-        observer: StreamObserver,
-        id_interval: timedelta,
+        sources: _Sources,
         credential: Credential,
     ) -> None:
         self.query = query
         self.credential = credential
         self._start = start
-        self._store = store
-        self._changes = changes
-        self._feed = feed
-        self._observer = observer
-        self._id_interval = id_interval
+        self._store, self._changes, self._feed = sources.store, sources.changes, sources.feed
+        self._observer = sources.observer
+        self._id_interval = sources.id_interval
         self._position = start.position
         self._reader: FeedReader | None = None
         self._is_over = False

@@ -11,7 +11,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,17 @@ T = TypeVar("T")
 
 MAX_PAGE_SIZE = 1000
 PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, description="The maximum number of items in a page.")]
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A page of a list that has a total."""
+
+    size: int
+    total: int
+    items: Sequence[T]
+    next: str | None
+    """The cursor of the next page."""
+
 
 _FINGERPRINT_BYTES = 8
 _MAX_CURSOR_LENGTH = 4096

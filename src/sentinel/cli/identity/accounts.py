@@ -26,7 +26,7 @@ from sentinel.web.accounts.schemas import (
     UserDocument,
     UserList,
 )
-from sentinel.web.lists import MAX_PAGE_SIZE
+from sentinel.web.lists import MAX_PAGE_SIZE, Page
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -54,16 +54,6 @@ class Accounts(Protocol):
     async def tokens(self) -> Sequence[TokenDocument]: ...
 
     async def revoke_token(self, token_id: str) -> None: ...
-
-
-class _Page(Protocol[T_co]):
-    """A page of a list."""
-
-    @property
-    def items(self) -> Sequence[T_co]: ...
-
-    @property
-    def next(self) -> str | None: ...
 
 
 class ServerAccounts:
@@ -116,7 +106,7 @@ class ServerAccounts:
         )
         return msgspec.json.decode(response.body, type=kind)
 
-    async def _list(self, path: str, kind: type[_Page[T]]) -> list[T]:
+    async def _list(self, path: str, kind: type[Page[T]]) -> list[T]:
         found: list[T] = []
         after: str | None = ""
         while after is not None:
