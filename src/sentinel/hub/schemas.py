@@ -15,7 +15,7 @@ from sentinel.core.hub.versions import MAX_NUMBER
 from sentinel.core.proxy.problem import Problem
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.ports.hub_store import Config, ConfigVersion
-from sentinel.web.lists import PageSize
+from sentinel.web.lists import Page, PageSize
 
 VersionNumber = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 Cursor = Annotated[str, Meta(description="The cursor from `next` of the previous page.")]
@@ -63,13 +63,8 @@ class SampleDocument(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class InstanceList(msgspec.Struct, frozen=True):
+class InstanceList(Page[InstanceDocument], frozen=True):
     """A page of instances, in the order of their ids."""
-
-    size: int
-    total: int
-    items: Sequence[InstanceDocument]
-    next: str | None
 
 
 class MetricsParameters(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,13 +136,8 @@ class ConfigDocument(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ConfigList(msgspec.Struct, frozen=True):
+class ConfigList(Page[ConfigDocument], frozen=True):
     """A page of configurations, in the order of their ids."""
-
-    size: int
-    total: int
-    items: Sequence[ConfigDocument]
-    next: str | None
 
 
 class VersionDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,13 +174,8 @@ class VersionDocument(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class VersionList(msgspec.Struct, frozen=True):
+class VersionList(Page[VersionDocument], frozen=True):
     """A page of versions without their contents, newest first."""
-
-    size: int
-    total: int
-    items: Sequence[VersionDocument]
-    next: str | None
 
 
 class DiffParameters(msgspec.Struct, frozen=True, kw_only=True, rename={"base": "from"}):

@@ -138,6 +138,14 @@ async def test_the_request_has_labels_fields_and_no_compression(make_stream: Mak
     assert connection.last_event_id is None
 
 
+async def test_one_resource_has_a_stream_of_its_own(make_stream: MakeStream) -> None:
+    async with EventStreamServer(sends(SYNCED)) as server:
+        await follow(make_stream(server, resource_id="a/b c"), until=is_disconnected)
+
+    (connection, *_) = server.connections
+    assert connection.path == "/api/hyperfleet/v1/clusters/a%2Fb%20c?watch=true"
+
+
 async def test_an_interrupted_stream_resumes_where_it_was(make_stream: MakeStream) -> None:
     scripts = [
         lambda connection: connection.send_and_break(SYNCED, event("changed", resource("one"), "8")),

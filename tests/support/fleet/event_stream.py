@@ -177,6 +177,7 @@ class EventStream:
 
     async def reply(self) -> ApiReply:
         """Return the response to a request that got no stream."""
+        assert self.status != 200, "it got a stream"
         body = b""
         while (chunk := await _in_time(self._chunks.get())) is not None:
             body += chunk

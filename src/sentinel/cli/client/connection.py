@@ -130,11 +130,15 @@ class ServerConnection:
             )
         return response
 
-    def stream(self, plural: str, *, labels: str = "", fields: str = "") -> FleetStream:
-        """Return the stream of a list. It ends with the connection. Raises `SelectorError` for invalid labels."""
+    def stream(self, plural: str, resource_id: str = "", *, labels: str = "", fields: str = "") -> FleetStream:
+        """Return the stream of a list, or of one resource. It ends with the connection.
+
+        Raises `SelectorError` for invalid labels.
+        """
         return HttpFleetStream(
             self._client,
             resource_type=plural,
+            resource_id=resource_id,
             selector=parse(labels),
             checks_labels=False,
             timeout=self._timeout,
