@@ -221,7 +221,7 @@ class HubStore(Protocol):
 
     async def leaving(self, *, offline_before: datetime, drain_before: datetime, limit: int) -> Sequence[str]:
         """Return ids of instances that have been offline since before one time, or that are draining with a
-        deadline before the other."""
+        deadline before the other; these first."""
 
     async def count_by_state(self) -> Mapping[State, int]:
         """How many instances are in each state, removed ones included. States without instances are left out."""

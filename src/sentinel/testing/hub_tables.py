@@ -55,7 +55,8 @@ class InstanceTable(dict[str, InstanceRecord]):
                 return life.since < offline_before
             return life.state is State.DRAINING and life.drain is not None and life.drain.deadline < drain_before
 
-        return [each.id for each in self._ordered() if is_leaving(each)][:limit]
+        found = sorted((each.life.state, each.id) for each in self.values() if is_leaving(each))
+        return [instance_id for _, instance_id in found[:limit]]
 
     def out_of_sync(self, limit: int) -> list[InstanceRecord]:
         return [each for each in self._present() if not each.sync.is_in_sync][:limit]

@@ -11,6 +11,7 @@ from sentinel.core.hub.metrics_samples import thin_out
 from sentinel.drivers.sql.engine.columns import from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlValue
 from sentinel.drivers.sql.hub import rows, statements
+from sentinel.drivers.sql.hub.statements import INTERVALS_AT_ONCE
 from sentinel.ports.hub_store import THINNED_INTERVAL, Heartbeats
 
 _Series: TypeAlias = tuple[str, int]
@@ -26,13 +27,26 @@ def flush(session: Session, heartbeats: Sequence[Heartbeats]) -> None:
 
 
 def read(session: Session, instance_id: str, since: datetime, limit: int) -> Sequence[Row]:
-    return session.rows(
-        statements.SAMPLES,
-        instance_id=instance_id,
-        first_interval=rows.interval_number(since),
-        since=to_micros(since),
-        limit=limit,
-    )
+    """Return the samples of the present incarnation."""
+    found: list[Row] = []
+    incarnations = session.rows(statements.INCARNATION, id=instance_id)
+    if not incarnations:
+        return found
+    numbers = [row[0] for row in session.rows(statements.INTERVALS, first=rows.interval_number(since))]
+    for start in range(0, len(numbers), INTERVALS_AT_ONCE):
+        batch = numbers[start : start + INTERVALS_AT_ONCE]
+        batch += batch[-1:] * (INTERVALS_AT_ONCE - len(batch))
+        found += session.rows(
+            statements.SAMPLES,
+            instance_id=instance_id,
+            incarnation=incarnations[0][0],
+            since=to_micros(since),
+            limit=limit - len(found),
+            **{f"interval_{index}": number for index, number in enumerate(batch)},
+        )
+        if len(found) >= limit:
+            break
+    return found
 
 
 def thin(session: Session, before: datetime, limit: int) -> int:

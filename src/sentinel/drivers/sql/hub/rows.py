@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -69,6 +69,11 @@ decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 _decode_report = msgspec.json.Decoder(_Report).decode
 _decode_description = msgspec.json.Decoder(_Description).decode
 _decode_details = msgspec.json.Decoder(_Details).decode
+
+
+def json_texts(texts: Iterable[str]) -> str:
+    """Encode ids as a parameter. None with a NUL is stored, and PostgreSQL does not accept one in JSON."""
+    return encode([each for each in texts if "\0" not in each]).decode()
 
 
 def to_instance(row: Row) -> InstanceRecord:

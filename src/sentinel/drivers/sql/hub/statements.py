@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BindParameter,
@@ -40,6 +40,9 @@ from sentinel.drivers.sql.hub.tables import (
     metrics,
     versions,
 )
+
+INTERVALS_AT_ONCE: Final = 64
+"""How many intervals of samples one statement reads."""
 
 _after: BindParameter[str] = bindparam("after", type_=TEXT)
 _before: BindParameter[int] = bindparam("before", type_=NUMBER)
@@ -114,7 +117,7 @@ LEAVING = Statement(
             ),
         ),
     )
-    .order_by(instances.c.id)
+    .order_by(instances.c.state, instances.c.id)
     .limit(_limit)
 )
 COUNT_BY_STATE = Statement(select(instances.c.state, func.count()).group_by(instances.c.state))
@@ -184,23 +187,36 @@ ADD_SAMPLE = Statement(
 )
 """Nothing of an earlier incarnation, and the first sample of each time."""
 
-SAMPLES = Statement(
+INTERVALS = Statement(
     text(
-        f"""
+        """
         WITH RECURSIVE intervals (number) AS (
-            SELECT min(interval_number) FROM hub_metrics WHERE interval_number >= :first_interval
+            SELECT min(interval_number) FROM hub_metrics WHERE interval_number >= :first
             UNION ALL
             SELECT (SELECT min(interval_number) FROM hub_metrics WHERE interval_number > number)
             FROM intervals WHERE number IS NOT NULL
         )
-        SELECT {", ".join(_MEASURED)} FROM intervals JOIN hub_metrics ON interval_number = number
-        WHERE instance_id = :instance_id AND time >= :since
-            AND incarnation = (SELECT incarnation FROM hub_instances WHERE id = :instance_id)
-        ORDER BY time LIMIT :limit
-        """  # noqa: S608 - names of columns
-    ).bindparams(bindparam("instance_id", type_=TEXT))
+        SELECT number FROM intervals WHERE number IS NOT NULL ORDER BY number
+        """
+    )
 )
-"""One look at the index for each interval that has any samples."""
+"""The intervals with any samples, with one look at the index for each."""
+
+SAMPLES = Statement(
+    select(*(metrics.c[name] for name in _MEASURED))
+    .where(
+        # Not a join with the intervals: where PostgreSQL expects few samples, it would read them all.
+        metrics.c.interval_number.in_(
+            [bindparam(f"interval_{index}", type_=NUMBER) for index in range(INTERVALS_AT_ONCE)]
+        ),
+        metrics.c.instance_id == bindparam("instance_id", type_=TEXT),
+        metrics.c.incarnation == bindparam("incarnation", type_=NUMBER),
+        metrics.c.time >= bindparam("since", type_=NUMBER),
+    )
+    .order_by(metrics.c.time)
+    .limit(_limit)
+)
+INCARNATION = Statement(select(instances.c.incarnation).where(_instance_id))
 
 _key = tuple(metrics.primary_key)
 TO_THIN = Statement(

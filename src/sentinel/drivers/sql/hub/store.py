@@ -108,7 +108,7 @@ class SqlHubStore:
         return int((await self._rows(statements.COUNT_CONFIGS))[0][0])
 
     async def assigned_counts(self, config_ids: Collection[str]) -> Mapping[str, int]:
-        found = await self._rows(statements.ASSIGNED_COUNTS, ids=rows.encode([*config_ids]).decode())
+        found = await self._rows(statements.ASSIGNED_COUNTS, ids=rows.json_texts(config_ids))
         return {row[0]: row[1] for row in found}
 
     async def version(self, name: VersionName) -> ConfigVersion | None:
