@@ -212,7 +212,7 @@ async def test_a_reader_that_takes_nothing_harms_nobody(hub: InProcessHub) -> No
 
     assert (await read.next()).config_update.config_version == "api@1"
     assert sent < 100
-    seen = []
+    seen: list[str] = []
     while not seen or seen[-1] != "large@100":
         seen.append((await unread.next()).config_update.config_version)
     assert len(seen) <= sent + 2

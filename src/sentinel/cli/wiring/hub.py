@@ -68,6 +68,7 @@ class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
     """For a REST server."""
     listener: GrpcListener
     """For agents. Its part starts after that of the component."""
+    calls: FleetCalls
     instances: Instances
     registry: Registry
     feed: EventFeed
@@ -197,6 +198,7 @@ def build_hub(
             clock=clock,
             log=log,
         ),
+        calls=calls,
         instances=Instances(
             store=store, registry=registry, timeouts=timeouts, clock=clock, observer=telemetry, auditor=auditor
         ),
