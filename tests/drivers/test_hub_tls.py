@@ -23,7 +23,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sentinel.cli.hub.ca_folder import CaFolder
 from sentinel.core.identity_names import AGENT_UNIT
 from sentinel.drivers.hub_tls import HubTls, TlsPaths, WithoutTls
 from sentinel.ports.errors import Misconfigured
@@ -31,64 +30,12 @@ from sentinel.ports.peer_certificates import PeerCertificate, PeerCertificates
 from sentinel.runtime import atomic_file, certificate_authority
 from sentinel.runtime.certificate_authority import KeyPair, Purpose, Subject
 from tests.support.clocks import MonotonicSeconds
+from tests.support.hub.authority import YEAR, Authority
 
-YEAR = timedelta(days=365)
 TIMEOUT = 60.0
 """Only a failing test waits this long."""
 
 _LOCAL = [("grpc.use_local_subchannel_pool", 1)]  # every channel has a connection of its own
-
-
-class Authority:
-    """An authority in a folder, with the files of the hub."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._ca = CaFolder(folder)
-        self._ca.create(
-            hosts=["localhost", "127.0.0.1"],
-            organization="Acme",
-            now=datetime.now(UTC),
-            ca_lifetime=YEAR,
-            hub_lifetime=YEAR,
-        )
-        self.paths = TlsPaths(
-            certificate=folder / "hub.crt",
-            key=folder / "hub.key",
-            client_ca=folder / "ca.crt",
-            revoked=folder / "revoked",
-        )
-
-    @property
-    def certificate(self) -> bytes:
-        return (self.folder / "ca.crt").read_bytes()
-
-    @property
-    def hub(self) -> KeyPair:
-        return self._read("hub")
-
-    def issue(self, instance: str = "edge-1") -> KeyPair:
-        return self._ca.issue(instance, now=datetime.now(UTC), lifetime=YEAR).files.pair
-
-    def revoke(self, instance: str) -> None:
-        self._ca.revoke(instance)
-
-    def renew_hub(self) -> None:
-        self._ca.renew_hub(hosts=(), now=datetime.now(UTC), lifetime=YEAR)
-
-    def sign(
-        self, subject: Subject, *, purpose: Purpose = Purpose.CLIENT, age: timedelta = timedelta(0)
-    ) -> KeyPair:
-        """A certificate that `sentinel hub ca` would not issue."""
-        return certificate_authority.sign(
-            self._read("ca"), subject, purposes=(purpose,), now=datetime.now(UTC) - age, lifetime=timedelta(days=9)
-        )
-
-    def _read(self, name: str) -> KeyPair:
-        certificate, key = (self.folder / f"{name}.{suffix}" for suffix in ("crt", "key"))
-        found = certificate_authority.read(certificate.read_bytes(), key.read_bytes())
-        assert found is not None
-        return found
 
 
 class Hub:

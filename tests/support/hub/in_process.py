@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -83,7 +83,7 @@ class InProcessHub:
         self._stopping = Stopping()
         self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> InProcessHub:
+    async def __aenter__(self) -> Self:
         await self.backend.database.open()
         part, listener = self.built.component.part, self.built.listener
         await listener.open()

@@ -73,6 +73,7 @@ class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
     """For a REST server."""
     listener: GrpcListener
     """For agents. Its part starts after that of the component."""
+    calls: FleetCalls
     instances: Instances
     registry: Registry
     feed: EventFeed
@@ -221,6 +222,7 @@ def build_hub(
             clock=clock,
             log=log,
         ),
+        calls=calls,
         instances=instances,
         registry=registry,
         feed=feed,

@@ -66,7 +66,7 @@ class FleetCalls:
         self._events = events
         self._certificates = certificates
         self._observer = observer
-        self._max_calls = max_calls
+        self.max_calls = max_calls
         self._calls = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -188,8 +188,8 @@ class FleetCalls:
         )
 
     async def _limited(self, handle: Callable[[Q, Context], Awaitable[A]], request: Q, context: Context) -> A:
-        if self._calls >= self._max_calls:
-            raise exhausted(f"expected at most {self._max_calls} calls at the same time")
+        if self._calls >= self.max_calls:
+            raise exhausted(f"expected at most {self.max_calls} calls at the same time")
         self._calls += 1
         try:
             async with asyncio.timeout(CALL_TIMEOUT.total_seconds()):

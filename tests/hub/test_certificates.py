@@ -1,0 +1,124 @@
+"""A hub with mutual TLS: agents are recognized by certificates of `sentinel hub ca`, and need no token."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from sentinel.drivers.hub_tls import HubTls
+from sentinel.runtime.certificate_authority import KeyPair, Subject
+from sentinel.testing.hub_agent import HubAgent
+from tests.support.clocks import MonotonicSeconds
+from tests.support.hub.authority import Authority
+from tests.support.hub.in_process import SECOND, InProcessHub, refused
+
+PERMISSION_DENIED = grpc.StatusCode.PERMISSION_DENIED
+UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
+
+
+class SecureHub(InProcessHub):
+    """A hub that only talks to agents with certificates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self.seconds = MonotonicSeconds()
+        tls = HubTls(self.authority.paths, monotonic=self.seconds)
+        super().__init__(certificates=tls, credentials=tls.server_credentials())
+
+    def holder(self, pair: KeyPair, instance_id: str = "edge-1") -> HubAgent:
+        """An agent that connects with this certificate, and has no registration token."""
+        credentials = grpc.ssl_channel_credentials(self.authority.certificate, pair.key_pem, pair.certificate_pem)
+        return self.agent(instance_id, token="", credentials=credentials)
+
+    def read_files(self) -> None:
+        """Let so much time pass that files are read again."""
+        self.seconds.now += 2
+
+
+@pytest.fixture
+async def secure(tmp_path: Path) -> AsyncIterator[SecureHub]:
+    async with SecureHub(tmp_path / "ca") as running:
+        yield running
+
+
+async def test_the_common_name_is_the_instance(secure: SecureHub) -> None:
+    agent = secure.holder(secure.authority.issue("edge-1"))
+
+    await agent.register()
+    await agent.heartbeat()
+    await agent.subscribe()
+
+    assert (await secure.instance()).owner == "certificate:edge-1"
+
+
+async def test_an_agent_cannot_register_another_id(secure: SecureHub) -> None:
+    thief = secure.holder(secure.authority.issue("edge-2"), "edge-1")
+
+    async with refused(PERMISSION_DENIED):
+        await thief.register()
+
+
+async def test_a_stolen_session_token_needs_the_certificate_too(secure: SecureHub) -> None:
+    victim = secure.holder(secure.authority.issue("edge-1"))
+    await victim.register()
+    thief = secure.holder(secure.authority.issue("edge-2"), "edge-1")
+    thief.token = victim.token
+
+    async with refused(PERMISSION_DENIED):
+        await thief.heartbeat()
+    async with refused(PERMISSION_DENIED):
+        await thief.subscribe()
+
+
+async def test_a_certificate_of_another_unit_is_denied(secure: SecureHub) -> None:
+    user = secure.holder(secure.authority.sign(Subject("edge-1", "Acme", "people")))
+
+    async with refused(PERMISSION_DENIED):
+        await user.register()
+
+
+async def test_a_registration_token_does_not_replace_the_certificate(secure: SecureHub) -> None:
+    thief = secure.holder(secure.authority.issue("edge-2"), "edge-1")
+
+    async with refused(PERMISSION_DENIED):
+        await thief.register(registration_token="fleet-token")
+
+
+async def test_a_certificate_of_another_authority_cannot_connect(secure: SecureHub, tmp_path: Path) -> None:
+    foreign = Authority(tmp_path / "foreign")
+
+    async with refused(grpc.StatusCode.UNAVAILABLE):
+        await secure.holder(foreign.issue("edge-1")).register()
+
+
+async def test_a_revoked_certificate_ends_calls_and_streams(secure: SecureHub) -> None:
+    agent = secure.holder(secure.authority.issue("edge-1"))
+    other = secure.holder(secure.authority.issue("edge-2"), "edge-2")
+    for each in (agent, other):
+        await each.register()
+    stream, kept = await agent.subscribe(), await other.subscribe()
+
+    secure.authority.revoke("edge-1")
+    secure.read_files()
+    await secure.clock.advance(SECOND)
+
+    assert await stream.ended() is UNAUTHENTICATED
+    async with refused(UNAUTHENTICATED):
+        await agent.heartbeat()
+    async with refused(UNAUTHENTICATED):
+        await agent.register()
+    await other.heartbeat()
+    kept.cancel()
+
+
+async def test_a_renewed_certificate_of_the_same_name_goes_on(secure: SecureHub) -> None:
+    agent = secure.holder(secure.authority.issue("edge-1"))
+    await agent.register()
+
+    renewed = secure.holder(secure.authority.issue("edge-1"))
+    renewed.token = agent.token
+
+    await renewed.heartbeat()

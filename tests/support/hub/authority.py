@@ -1,0 +1,65 @@
+"""A certificate authority of `sentinel hub ca`, for tests of mutual TLS."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sentinel.cli.hub.ca_folder import CaFolder
+from sentinel.drivers.hub_tls import TlsPaths
+from sentinel.runtime import certificate_authority
+from sentinel.runtime.certificate_authority import KeyPair, Purpose, Subject
+
+YEAR = timedelta(days=365)
+
+
+class Authority:
+    """An authority in a folder, with the files of the hub."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ca = CaFolder(folder)
+        self._ca.create(
+            hosts=["localhost", "127.0.0.1"],
+            organization="Acme",
+            now=datetime.now(UTC),
+            ca_lifetime=YEAR,
+            hub_lifetime=YEAR,
+        )
+        self.paths = TlsPaths(
+            certificate=folder / "hub.crt",
+            key=folder / "hub.key",
+            client_ca=folder / "ca.crt",
+            revoked=folder / "revoked",
+        )
+
+    @property
+    def certificate(self) -> bytes:
+        return (self.folder / "ca.crt").read_bytes()
+
+    @property
+    def hub(self) -> KeyPair:
+        return self._read("hub")
+
+    def issue(self, instance: str = "edge-1") -> KeyPair:
+        return self._ca.issue(instance, now=datetime.now(UTC), lifetime=YEAR).files.pair
+
+    def revoke(self, instance: str) -> None:
+        self._ca.revoke(instance)
+
+    def renew_hub(self) -> None:
+        self._ca.renew_hub(hosts=(), now=datetime.now(UTC), lifetime=YEAR)
+
+    def sign(
+        self, subject: Subject, *, purpose: Purpose = Purpose.CLIENT, age: timedelta = timedelta(0)
+    ) -> KeyPair:
+        """A certificate that `sentinel hub ca` would not issue."""
+        return certificate_authority.sign(
+            self._read("ca"), subject, purposes=(purpose,), now=datetime.now(UTC) - age, lifetime=timedelta(days=9)
+        )
+
+    def _read(self, name: str) -> KeyPair:
+        certificate, key = (self.folder / f"{name}.{suffix}" for suffix in ("crt", "key"))
+        found = certificate_authority.read(certificate.read_bytes(), key.read_bytes())
+        assert found is not None
+        return found
