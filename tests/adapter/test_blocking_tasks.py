@@ -13,12 +13,13 @@ from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.runtime.clock import SystemClock
 from sentinel.testing.adapter import START, FakeHttp, evaluate, make_resource, report_on
-from tests.support.adapter_harness import SECOND, AdapterHarness
+from tests.support.adapter_harness import HOUR, AdapterHarness
+from tests.support.loop_time import LoopTime
 from tests.support.thread_gate import ThreadGate
 
 FALSE, TRUE = ConditionStatus.FALSE, ConditionStatus.TRUE
 SHORT = timedelta(milliseconds=20)
-REAL_TIMEOUT = timedelta(seconds=20)
+REAL_TIMEOUT = timedelta(seconds=60)
 TIMEOUT = REAL_TIMEOUT.total_seconds()
 
 REQUEST: ContextVar[str] = ContextVar("request", default="")
@@ -160,16 +161,18 @@ class TestRun:
 
 
 async def test_a_thread_that_outlives_its_timeout_keeps_its_worker() -> None:
-    task = BlockingTask()
+    task, loop_time = BlockingTask(), LoopTime()
     async with AdapterHarness(
-        task.adapter, clock=SystemClock(), concurrency=1, task_timeout=SHORT, drain=5 * SECOND
+        task.adapter, clock=SystemClock(), concurrency=1, task_timeout=HOUR, drain=REAL_TIMEOUT
     ) as harness:
         assert harness.service.checks["tasks"]() is None
         await harness.put_and_pulse("c1", "c2")
+        await task.gate.until_arrived()
+        loop_time.advance(HOUR)
         await harness.until(lambda: len(harness.api.sent) == 1, timeout=REAL_TIMEOUT)
         [report] = harness.api.sent
         assert report.status_of("Health") is FALSE
-        assert report.conditions[0].message == "the task did not end within 20ms, and its thread still runs"
+        assert report.conditions[0].message == "the task did not end within 1h, and its thread still runs"
         assert harness.seen.evaluations[0].is_lingering
         await harness.until(lambda: harness.service.checks["tasks"]() is not None, timeout=REAL_TIMEOUT)
         problem = harness.service.checks["tasks"]()
@@ -187,7 +190,7 @@ async def test_a_thread_that_outlives_its_timeout_keeps_its_worker() -> None:
 
 async def test_stopping_does_not_wait_for_a_thread_beyond_the_grace_period() -> None:
     task = BlockingTask()
-    harness = AdapterHarness(task.adapter, clock=SystemClock(), grace_period=SHORT, drain=10 * SECOND)
+    harness = AdapterHarness(task.adapter, clock=SystemClock(), grace_period=SHORT, drain=HOUR)
     async with harness:
         await harness.put_and_pulse("c1")
         await harness.until(lambda: task.gate.running == 1, timeout=REAL_TIMEOUT)

@@ -11,6 +11,7 @@ import pytest
 
 from sentinel.core.proxy.facts import Outcome, Resolution
 from sentinel.drivers.proxy_facts import Limits, SystemProxyFacts, system_lookup
+from tests.support.loop_time import HOUR, LoopTime
 from tests.support.thread_gate import ThreadGate
 
 LONG = timedelta(minutes=1)
@@ -80,26 +81,36 @@ async def test_names_beyond_the_limit_are_not_tried() -> None:
 
 
 async def test_a_call_ends_in_time_although_the_name_server_hangs(server: NameServer) -> None:
-    facts = SystemProxyFacts(limits=Limits(at_once=2, time=timedelta(milliseconds=200)), lookup=server.lookup)
+    loop_time = LoopTime()
+    facts = SystemProxyFacts(limits=Limits(at_once=2, time=HOUR), lookup=server.lookup)
 
-    found = await resolve(facts, "a", "b", "c")
+    call = asyncio.create_task(resolve(facts, "a", "b", "c"))
+    await server.until_arrived(2)
+    loop_time.advance(HOUR)
+    found = await call
 
     assert found == {
-        "a": Resolution(Outcome.FAILED, "no answer within 0.2s"),
-        "b": Resolution(Outcome.FAILED, "no answer within 0.2s"),
+        "a": Resolution(Outcome.FAILED, "no answer within 3600s"),
+        "b": Resolution(Outcome.FAILED, "no answer within 3600s"),
         "c": Resolution(Outcome.NOT_TRIED),
     }
 
 
 async def test_abandoned_lookups_count_until_they_end(server: NameServer) -> None:
-    facts = SystemProxyFacts(limits=Limits(at_once=1, time=timedelta(milliseconds=200)), lookup=server.lookup)
-    await resolve(facts, "a")
+    loop_time = LoopTime()
+    facts = SystemProxyFacts(limits=Limits(at_once=1, time=HOUR), lookup=server.lookup)
+    abandoned = asyncio.create_task(resolve(facts, "a"))
+    await server.until_arrived()
+    loop_time.advance(HOUR)
+    await abandoned
 
-    during = await resolve(facts, "b")
+    call = asyncio.create_task(resolve(facts, "b"))
+    await loop_time.advance_until(call.done)
+    during = call.result()
     server.open()
-    while outcomes(await resolve(facts, "c")) != {"c": Outcome.USABLE}:
-        pass
+    after = await resolve(facts, "c")
 
+    assert outcomes(after) == {"c": Outcome.USABLE}
     assert outcomes(during) == {"b": Outcome.NOT_TRIED}
     assert "b" not in server.started
     assert server.most_running == 1
