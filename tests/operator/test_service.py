@@ -533,13 +533,13 @@ async def test_a_shard_is_not_taken_before_its_old_pulse_ended(
 async def test_an_operator_stops_while_a_pulse_connects(harness: OperatorHarness) -> None:
     harness.silent_exchange = "events"
     harness.create("all-clusters")
-    harness.start()
+    harness.start(drain_timeout=timedelta(hours=1))
     await harness.until(lambda: harness.publishers and harness.publishers[0].opened)
 
-    before = asyncio.get_running_loop().time()
-    await harness.stop()
+    async with asyncio.timeout(60):
+        code = await harness.stop()
 
-    assert asyncio.get_running_loop().time() - before < 2
+    assert code == 0
     assert harness.publishers[0].is_closed
 
 
@@ -738,14 +738,16 @@ async def test_an_observed_generation_comes_with_its_verdict(harness: OperatorHa
     assert (generations["Accepted"], generations["Running"]) == (3, 3)
 
 
-async def test_an_api_server_away_makes_no_config_invalid(harness: OperatorHarness) -> None:
+async def test_an_api_server_away_makes_no_config_invalid(
+    harness: OperatorHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     create_secret(harness)
     harness.create("all-clusters", hyperfleetAPI=WITH_SECRET)
     harness.start()
     await harness.until(lambda: harness.reasons("all-clusters").get("Degraded") == "False/Healthy")
 
     harness.disconnect()
-    await harness.cycles(6, **ALL)  # longer than the interval at which Secrets are read
+    await harness.until(lambda: "config.not_read" in caplog.text)
     await harness.server.accept_connections()
     harness.edit("all-clusters", pageSize=50)
     await harness.until(lambda: harness.metric("config_reloads_total", **ALL) == 1)

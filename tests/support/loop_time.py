@@ -29,12 +29,13 @@ class LoopTime:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._own_time: Callable[[], float] = loop.time
-        self._advanced = 0.0
+        self.advanced = timedelta(0)
+        """How far it is ahead of real time."""
         loop.time = self._time  # type: ignore[method-assign]  # asyncio has no other way
 
     def advance(self, duration: timedelta = HOUR) -> None:
         """Let all timers elapse that are set for less than this from now."""
-        self._advanced += duration.total_seconds()
+        self.advanced += duration
 
     async def advance_until(self, is_true: Callable[[], object], *, step: timedelta = HOUR) -> None:
         """Advance step by step until a claim holds, for timers that are set at a time the test cannot know."""
@@ -43,4 +44,4 @@ class LoopTime:
             await asyncio.sleep(_A_MOMENT)
 
     def _time(self) -> float:
-        return self._own_time() + self._advanced
+        return self._own_time() + self.advanced.total_seconds()
