@@ -79,8 +79,9 @@ class RestHub(RestCaller):
             ),
             streams=self.streams,
         )
+        self.routes = [*routes.config_routes(ConfigHandlers(configs)), *routes.instance_routes(instances)]
         component = Component(
-            routes=[*routes.config_routes(ConfigHandlers(configs)), *routes.instance_routes(instances)],
+            routes=self.routes,
             permissions=access.PERMISSIONS,
             tags=routes.TAGS,
         )
