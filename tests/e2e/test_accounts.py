@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -174,14 +173,7 @@ async def test_servers_on_one_database_see_a_revocation_within_a_second(
 ) -> None:
     async with two_servers(fresh_postgresql_database, tmp_path) as (one, two):
         ann = await token_of(one, "ann")
-        ends = dict[str, float]()
-
-        async def until_rejected(what: str, token: str) -> None:
-            async with FleetHttp(two, token=token) as client:
-                began = time.monotonic()
-                while (await client.call("GET", "/api/v1/auth/me")).status == 200:
-                    assert time.monotonic() - began < 10, what
-                ends[what] = time.monotonic() - began
+        statuses = dict[str, int]()
 
         async with FleetHttp(one, token=ann) as admin:
             issued = (await admin.call("POST", "/api/v1/tokens", {"name": "ci", "role": "viewer"})).json
@@ -200,12 +192,12 @@ async def test_servers_on_one_database_see_a_revocation_within_a_second(
                 "password": ("PATCH", f"{users}/dan", {"password": OTHER}, signed_in["dan"]),
             }
             for what, (method, path, body, token) in changes.items():
-                watching = asyncio.create_task(until_rejected(what, token))
+                assert (await ask(two, token)).status == 200, what
                 assert (await admin.call(method, path, body)).status in (200, 204)
-                await watching
+                await asyncio.sleep(1)
+                statuses[what] = (await ask(two, token)).status
 
-    assert ends.keys() == {"token", "removal", "role", "password"}
-    assert max(ends.values()) < 2, ends  # twice what is promised, for a busy machine
+    assert statuses == {"token": 401, "removal": 401, "role": 401, "password": 401}
 
 
 async def test_servers_on_one_database_share_the_limit_of_failed_sign_ins(
