@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 import signal
 from collections.abc import AsyncIterator
@@ -92,7 +91,7 @@ async def test_a_config_is_created_edited_broken_fixed_and_deleted(world: Operat
 async def test_reports_of_adapters_move_the_next_event(world: OperatorWorld) -> None:
     """Seed 002's integration test: an event is due when the backoff since the last report is over."""
     cluster = await world.fleet.create("one")
-    await world.create("clusters", generationCheck=False, backoffNotReady="3s")
+    await world.create("clusters", generationCheck=False, backoffNotReady="10s")
     async with OperatorProcess(world.kubeconfig, f"--namespace={world.namespace}"):
         await world.until(lambda: len(world.times(cluster["id"])) == 1)
 
@@ -100,7 +99,7 @@ async def test_reports_of_adapters_move_the_next_event(world: OperatorWorld) -> 
         await world.fleet.report(f"clusters/{cluster['id']}", "validation", available="False")
         await world.until(lambda: len(world.times(cluster["id"])) == 2)
 
-        assert world.times(cluster["id"])[1] - reported >= 3 - 0.1
+        assert world.times(cluster["id"])[1] - reported >= 10 - 0.1
         assert world.received[-1].data["reason"] == "backoff-expired"
 
         # A ready resource has the longer backoff, so nothing is due while another one gets its events.
@@ -194,9 +193,15 @@ async def test_a_deletion_in_a_gap_of_the_watch_is_noticed(
             await operator.until_event("config.reloaded", config="others")
 
 
+async def cycles(operator: OperatorProcess, count: int) -> None:
+    """Wait for this many more cycles."""
+    for _ in range(count):
+        await operator.until_event("cycle.done", since=len(operator.lines))
+
+
 async def test_a_killed_leader_is_replaced_and_repeats_nothing(world: OperatorWorld) -> None:
     clusters = [await world.fleet.create(f"cluster-{number}") for number in range(10)]
-    await world.create("clusters", backoffNotReady="5s")
+    await world.create("clusters", backoffNotReady="1h")
     arguments = (f"--namespace={world.namespace}", "--leader-elect")
     async with (
         OperatorProcess(world.kubeconfig, *arguments) as leader,
@@ -209,19 +214,22 @@ async def test_a_killed_leader_is_replaced_and_repeats_nothing(world: OperatorWo
         if gained[0] not in done:
             leader, follower = follower, leader
         await world.until(lambda: all(world.times(cluster["id"]) for cluster in clusters))
-        await follower.until_event("cycle.done")
+        # The follower has to see a renewal. It looks at the lease every two seconds, and polls twice a second.
+        await cycles(follower, 8)
+        lease = await world.api.get(LEASE, "sentinel-clusters", namespace=world.namespace)
+        async with asyncio.timeout(60):
+            while lease == await world.api.get(LEASE, "sentinel-clusters", namespace=world.namespace):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await cycles(follower, 8)
 
         leader.send_signal(signal.SIGKILL)
-        killed = asyncio.get_running_loop().time()
-        await world.until(lambda: world.received[-1].at > killed + 1)
-        resumed = world.received[-1].at
-        await world.until(lambda: all(len(world.times(each["id"])) >= 4 for each in clusters))
+        await follower.until_event("leadership.gained")
+        clusters.append(await world.fleet.create("new"))
+        await world.until(lambda: world.times(clusters[-1]["id"]))
+        await cycles(follower, 2)
         for task in gained:
             task.cancel()
         await asyncio.wait(gained)
 
-    assert resumed - killed <= 15 + 3 + 2, "longer than the lease, a renewal and some polls"
-    for cluster in clusters:
-        gaps = [later - earlier for earlier, later in itertools.pairwise(world.times(cluster["id"]))]
-        assert min(gaps) >= 5 - 0.6
+    assert sorted(event.resource_id for event in world.received) == sorted(each["id"] for each in clusters)
     await world.api.get(LEASE, "sentinel-clusters", namespace=world.namespace)
