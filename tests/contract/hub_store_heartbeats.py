@@ -86,6 +86,7 @@ class HeartbeatContract(HubSuite):
         assert await hub.instance("edge-1") == reborn
         assert await samples_of(hub, "edge-1") == []
         assert await hub.instance("absent") is None
+        assert await hub.expire_metrics(MOMENT + HOUR, limit=9) == 0
 
     async def test_newer_values_are_not_turned_back(self, hub: HubStore) -> None:
         await hub.transact(saving(EDGE))

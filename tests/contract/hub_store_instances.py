@@ -159,6 +159,11 @@ class InstanceContract(HubSuite):
             (["edge-4", "edge-6"], 5, False),
             (["edge-8"], 5, True),
         ]
+        assert await listed(hub, InstanceQuery(after="edge-2", limit=3, matches=matches)) == (
+            ["edge-4", "edge-6", "edge-8"],
+            5,
+            True,
+        )
         assert await listed(hub, InstanceQuery(limit=9, matches=parse("zone=c").matches)) == ([], 0, True)
 
     async def test_selectors_and_states_are_combined(self, hub: HubStore) -> None:

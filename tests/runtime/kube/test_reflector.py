@@ -211,7 +211,7 @@ async def test_the_selection_is_passed_to_every_request(api: FakeKubeApi) -> Non
         await settle()
 
     assert following.summary == [("Added", "a")]
-    selection = {"namespace": "prod", "label_selector": "", "field_selector": "metadata.name=a"}
+    selection = {"namespace": "prod", "field_selector": "metadata.name=a"}
     assert [call.selection for call in api.calls] == [selection] * 2
 
 
