@@ -27,6 +27,7 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.main import cli
 from sentinel.cli.wiring import api as build_api
+from sentinel.cli.wiring import hub as build_hub
 from sentinel.cli.wiring.accounts import build_accounts
 from sentinel.cli.wiring.server import audit_component, build_database
 from sentinel.drift.operator.openbao import crd as openbao_crd
@@ -35,17 +36,20 @@ from sentinel.drift.operator.telemetry import DriftMetrics
 from sentinel.drift.settings import DriftSettings
 from sentinel.drift.sidecar.telemetry import DriftTelemetry
 from sentinel.drivers.sql.audit import SqlAuditLog
+from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.hub.settings import HubSettings
 from sentinel.hub.telemetry import METRICS_PREFIX as HUB_PREFIX
 from sentinel.hub.telemetry import HubTelemetry
 from sentinel.operator import crd
 from sentinel.operator.sentinel_config import SENTINEL_CONFIG
+from sentinel.ports.clock import Clock
 from sentinel.ports.kube import KubeKind
 from sentinel.proxy.telemetry import ProxyTelemetry
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseMetrics
 from sentinel.runtime import durations, tracing
 from sentinel.runtime.clock import SystemClock
+from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.metrics import register_build_info
 from sentinel.runtime.secrets import Secret
@@ -53,9 +57,10 @@ from sentinel.runtime.settings.broker import BrokerSettings
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.hub_store import MemoryHubStore
-from sentinel.web.app import describe
+from sentinel.web.app import Component, describe
 from sentinel.web.audit import Auditor
 from sentinel.web.metrics import RequestMetrics
+from sentinel.web.openapi import Info
 from tools.proxy_reference import proxy_page
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -332,9 +337,29 @@ def openapi_document() -> str:
     database = build_database(settings)
     auditor, clock = Auditor(), SystemClock()
     built = build_api.build_api(settings, kinds=kinds.DEFAULT, database=database, auditor=auditor, clock=clock)
+    return _described(built.web, build_api.info(settings), database, auditor, clock)
+
+
+def hub_openapi_document() -> str:
+    settings = HubSettings()
+    database = build_database(settings)
+    auditor, clock = Auditor(), SystemClock()
+    built = build_hub.build_sql_hub(
+        settings,
+        database=database,
+        identities=(),
+        ignores_unknown_tokens=False,
+        address=Address("127.0.0.1", 0),
+        auditor=auditor,
+        clock=clock,
+    )
+    return _described(built.component.web, build_hub.info(settings), database, auditor, clock)
+
+
+def _described(component: Component, info: Info, database: SqlDatabase, auditor: Auditor, clock: Clock) -> str:
+    """Return the OpenAPI document of a server with this component."""
     accounts = build_accounts(database, auditor=auditor, clock=clock)
-    components = [built.web, accounts.web, audit_component(SqlAuditLog(database))]
-    document = describe(components, build_api.info(settings))
+    document = describe([component, accounts.web, audit_component(SqlAuditLog(database))], info)
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 
@@ -346,6 +371,7 @@ PAGES = {
     "commands.md": commands_page,
     "proxy-configuration.md": lambda: proxy_page(GENERATED),
     "openapi.json": openapi_document,
+    "hub-openapi.json": hub_openapi_document,
 }
 
 

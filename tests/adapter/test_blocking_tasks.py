@@ -13,36 +13,30 @@ from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.runtime.clock import SystemClock
 from sentinel.testing.adapter import START, FakeHttp, evaluate, make_resource, report_on
-from tests.support.adapter_harness import SECOND, AdapterHarness
+from tests.support.adapter_harness import HOUR, AdapterHarness
+from tests.support.loop_time import LoopTime
+from tests.support.thread_gate import ThreadGate
 
 FALSE, TRUE = ConditionStatus.FALSE, ConditionStatus.TRUE
 SHORT = timedelta(milliseconds=20)
-REAL_TIMEOUT = timedelta(seconds=20)
+REAL_TIMEOUT = timedelta(seconds=60)
 TIMEOUT = REAL_TIMEOUT.total_seconds()
 
 REQUEST: ContextVar[str] = ContextVar("request", default="")
 
 
 class BlockingTask:
-    """A plain `def` task that blocks its thread until it is released."""
+    """A plain `def` task that blocks its thread until its gate is open."""
 
     def __init__(self) -> None:
         self.adapter = Adapter("dns")
         self.adapter.task(kinds=["Cluster"])(self._run)
-        self.started, self.released = threading.Event(), threading.Event()
+        self.gate = ThreadGate()
         self.threads: list[str] = []
-        self.running = self.max_running = 0
-        self._lock = threading.Lock()
 
     def _run(self, cluster: Resource, context: Context) -> Outcome:
-        with self._lock:
-            self.threads.append(threading.current_thread().name)
-            self.running += 1
-            self.max_running = max(self.max_running, self.running)
-        self.started.set()
-        assert self.released.wait(TIMEOUT)
-        with self._lock:
-            self.running -= 1
+        self.threads.append(threading.current_thread().name)
+        self.gate.wait()
         return Done()
 
 
@@ -68,8 +62,8 @@ async def test_a_blocking_task_leaves_the_event_loop_free() -> None:
     task = BlockingTask()
 
     evaluation = asyncio.create_task(evaluate(task.adapter, make_resource("Cluster", id="c1")))
-    await asyncio.to_thread(task.started.wait, TIMEOUT)
-    task.released.set()
+    await task.gate.until_arrived()
+    task.gate.open()
     report = await evaluation
 
     assert report.status_of("Available") is TRUE
@@ -167,16 +161,18 @@ class TestRun:
 
 
 async def test_a_thread_that_outlives_its_timeout_keeps_its_worker() -> None:
-    task = BlockingTask()
+    task, loop_time = BlockingTask(), LoopTime()
     async with AdapterHarness(
-        task.adapter, clock=SystemClock(), concurrency=1, task_timeout=SHORT, drain=5 * SECOND
+        task.adapter, clock=SystemClock(), concurrency=1, task_timeout=HOUR, drain=REAL_TIMEOUT
     ) as harness:
         assert harness.service.checks["tasks"]() is None
         await harness.put_and_pulse("c1", "c2")
+        await task.gate.until_arrived()
+        loop_time.advance(HOUR)
         await harness.until(lambda: len(harness.api.sent) == 1, timeout=REAL_TIMEOUT)
         [report] = harness.api.sent
         assert report.status_of("Health") is FALSE
-        assert report.conditions[0].message == "the task did not end within 20ms, and its thread still runs"
+        assert report.conditions[0].message == "the task did not end within 1h, and its thread still runs"
         assert harness.seen.evaluations[0].is_lingering
         await harness.until(lambda: harness.service.checks["tasks"]() is not None, timeout=REAL_TIMEOUT)
         problem = harness.service.checks["tasks"]()
@@ -184,23 +180,23 @@ async def test_a_thread_that_outlives_its_timeout_keeps_its_worker() -> None:
         await harness.pulse("c1")
         assert len(task.threads) == 1
 
-        task.released.set()
+        task.gate.open()
         await harness.until(lambda: len(harness.api.sent) == 3, timeout=REAL_TIMEOUT)
 
-    assert task.max_running == 1
+    assert task.gate.most_running == 1
     assert harness.service.checks["tasks"]() is None
     assert [each.outcome for each in harness.seen.evaluations[1:]] == [OutcomeKind.DONE, OutcomeKind.DONE]
 
 
 async def test_stopping_does_not_wait_for_a_thread_beyond_the_grace_period() -> None:
     task = BlockingTask()
-    harness = AdapterHarness(task.adapter, clock=SystemClock(), grace_period=SHORT, drain=10 * SECOND)
+    harness = AdapterHarness(task.adapter, clock=SystemClock(), grace_period=SHORT, drain=HOUR)
     async with harness:
         await harness.put_and_pulse("c1")
-        await harness.until(lambda: task.running == 1, timeout=REAL_TIMEOUT)
+        await harness.until(lambda: task.gate.running == 1, timeout=REAL_TIMEOUT)
 
     [report] = harness.api.sent
     assert report.conditions[0].reason == "Interrupted"
     assert harness.backlog == 1
-    assert task.running == 1
-    task.released.set()
+    assert task.gate.running == 1
+    task.gate.open()

@@ -1,29 +1,22 @@
-"""The server conforms to its OpenAPI document.
-
-Schemathesis generates valid and invalid requests from the document, and checks status, content type, headers and
-body of every response.
-"""
+"""The server conforms to its OpenAPI document."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-from schemathesis import GenerationMode, checks
+from schemathesis import GenerationMode
 from schemathesis.schemas import APIOperation
 
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet.documents import KindRules
 from sentinel.web import openapi
-from tests.support.examples import examples
 from tests.support.fleet.api_client import PERMISSIONS, ApiClient
+from tests.support.openapi_conformance import check_operation
 
 KINDS = Kinds((KindRules("clusters", "Cluster", "", ("dns",)), KindRules("nodepools", "NodePool", "clusters")))
 """One kind without a parent and one with. Other kinds have the same routes."""
@@ -31,15 +24,6 @@ ROUTES = ApiClient(kinds=KINDS).routes
 OPERATIONS = [(route.path, route.method.value) for route in ROUTES]
 WITH_INVALID_REQUESTS = [(route.path, route.method.value) for route in ROUTES if route.query or route.body]
 """Operations that have invalid requests: any string is a valid path parameter."""
-CHECKS = [
-    checks.not_a_server_error,
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_headers_conformance,
-    checks.response_schema_conformance,
-    checks.negative_data_rejection,
-]
-EXAMPLES = 10
 
 
 class DocumentedServer:
@@ -82,40 +66,19 @@ def served() -> Iterator[DocumentedServer]:
 @pytest.mark.hypothesis
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_responses_to_valid_requests_are_documented(served: DocumentedServer, path: str, method: str) -> None:
-    check_operation(served, path, method, GenerationMode.POSITIVE)
+    check(served, path, method, GenerationMode.POSITIVE)
 
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize(("path", "method"), WITH_INVALID_REQUESTS)
 def test_responses_to_invalid_requests_are_documented(served: DocumentedServer, path: str, method: str) -> None:
-    check_operation(served, path, method, GenerationMode.NEGATIVE)
+    check(served, path, method, GenerationMode.NEGATIVE)
 
 
-def check_operation(served: DocumentedServer, path: str, method: str, mode: GenerationMode) -> None:
-    operation = served.operation(path, method)
-    is_found = st.booleans() if "{" in path else st.just(False)
-
-    @settings(
-        max_examples=examples(EXAMPLES),
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
+def check(served: DocumentedServer, path: str, method: str, mode: GenerationMode) -> None:
+    check_operation(
+        served.operation(path, method), mode, create=lambda: served.runner.run(served.create_resources())
     )
-    @given(case=operation.as_strategy(mode), is_found=is_found)
-    def check(case: schemathesis.Case[Any], is_found: bool) -> None:
-        if is_found:
-            case.path_parameters = _existing(path, served.runner.run(served.create_resources()))
-        response = case.call(base_url="http://localhost")
-        case.validate_response(response, checks=CHECKS)
-
-    check()
-
-
-def _existing(path: str, ids: dict[str, str]) -> dict[str, str]:
-    """Return path parameters that name existing resources."""
-    segments = path.split("/")
-    return {segment.strip("{}"): ids[before] for before, segment in pairwise(segments) if segment.startswith("{")}
 
 
 def test_the_document_has_every_route(served: DocumentedServer) -> None:

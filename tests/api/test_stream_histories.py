@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.fleet.api_client import ApiClient
-from tests.support.fleet.event_stream import EventStream, Mirror, watching
+from tests.support.fleet.event_stream import EventStream, Mirror, StreamEnded, watching
 
 SELECTOR = "tier=gold"
 
@@ -45,15 +46,16 @@ class History:
                 if stream.status == 410:
                     self.mirror.restart()
                     continue
-                while pending:
-                    name, value, flag = pending.pop(0)
-                    if name == "disconnect":
-                        break
-                    if name == "read":
-                        for _ in range(value):
-                            await self._read_one(stream)
-                    else:
-                        await self._write(name, f"m-{value}", is_gold=flag)
+                with suppress(StreamEnded):  # changes have expired that the server had not read yet
+                    while pending:
+                        name, value, flag = pending.pop(0)
+                        if name == "disconnect":
+                            break
+                        if name == "read":
+                            for _ in range(value):
+                                await self._read_one(stream)
+                        else:
+                            await self._write(name, f"m-{value}", is_gold=flag)
 
     async def finish(self) -> None:
         """Read until the client knows of a last write: by then it has received everything before it."""
@@ -63,8 +65,9 @@ class History:
                 if stream.status == 410:
                     self.mirror.restart()
                     continue
-                while "last" not in self.mirror.resources or not self.mirror.is_synced:
-                    self.mirror.apply(await stream.next())
+                with suppress(StreamEnded):
+                    while "last" not in self.mirror.resources or not self.mirror.is_synced:
+                        self.mirror.apply(await stream.next())
 
     async def listed(self) -> dict[str, Any]:
         return {item["id"]: item for item in (await self.fleet.get("manifests", **self._query))["items"]}

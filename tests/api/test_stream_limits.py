@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -32,6 +33,18 @@ class BrokenReads:
             return None
         self.failures += 1
         return Fault.BEFORE_COMMIT
+
+
+@asynccontextmanager
+async def feed_that_cannot_begin() -> AsyncIterator[tuple[ApiClient, BrokenReads, str]]:
+    """Yield an API whose feed has ended and cannot begin, why, and the last event of an earlier stream."""
+    faults = BrokenReads("changes.newest")
+    async with ApiClient(backend=backends.memory(faults=faults)) as fleet:
+        async with watching(fleet.app, "manifests") as stream:
+            last = (await stream.until_synced())[-1].id
+        await asyncio.sleep(5)
+        faults.is_broken = True
+        yield fleet, faults, last
 
 
 class SlowChangeLog(MemoryChangeLog):
@@ -151,18 +164,15 @@ async def test_many_changes_of_others_do_not_delay_a_stream() -> None:
 
 @simulated
 async def test_a_stream_misses_nothing_while_the_feed_cannot_begin() -> None:
-    faults = BrokenReads("changes.newest")
-    async with ApiClient(backend=backends.memory(faults=faults)) as fleet:
-        async with watching(fleet.app, "manifests") as stream:
-            last = (await stream.until_synced())[-1].id
+    async with (
+        feed_that_cannot_begin() as (fleet, faults, last),
+        watching(fleet.app, "manifests", after=last) as resumed,
+    ):
         await asyncio.sleep(5)
-        faults.is_broken = True
-        async with watching(fleet.app, "manifests", after=last) as resumed:
-            await asyncio.sleep(5)
-            created = await fleet.create("manifests", "one")
-            faults.is_broken = False
+        created = await fleet.create("manifests", "one")
+        faults.is_broken = False
 
-            assert await resumed.take(1) == [("changed", created["id"])]
+        assert await resumed.take(1) == [("changed", created["id"])]
 
 
 @simulated
@@ -243,12 +253,7 @@ async def test_a_database_that_does_not_respond_is_503_in_time(call: str) -> Non
 
 @simulated
 async def test_a_stream_that_cannot_follow_ends_and_others_are_503() -> None:
-    faults = BrokenReads("changes.newest")
-    async with ApiClient(backend=backends.memory(faults=faults)) as fleet:
-        async with watching(fleet.app, "manifests") as stream:
-            last = (await stream.until_synced())[-1].id
-        await asyncio.sleep(5)
-        faults.is_broken = True
+    async with feed_that_cannot_begin() as (fleet, faults, last):
         async with watching(fleet.app, "manifests", after=last) as waiting:
             await waiting.wait_for_end()
         created = await fleet.create("manifests", "one")

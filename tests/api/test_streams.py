@@ -109,6 +109,71 @@ async def test_a_stream_of_an_unknown_parent_is_not_found(fleet: ApiClient) -> N
         (await stream.reply()).assert_problem(404)
 
 
+async def test_one_resource_is_streamed_without_the_others(fleet: ApiClient) -> None:
+    one, two = await fleet.create("manifests", "one"), await fleet.create("manifests", "two")
+    path, other = f"manifests/{one['id']}", f"manifests/{two['id']}"
+    async with watching(fleet.app, path) as stream:
+        present = await stream.until_synced()
+        await fleet.call("PATCH", other, {"spec": {"size": 2}})
+        patched = (await fleet.call("PATCH", path, {"spec": {"size": 3}})).json
+        changed = await stream.next()
+        await fleet.call("DELETE", other)
+        await fleet.call("DELETE", path)
+        removed = await stream.next()
+
+    assert [event.data for event in present] == [one, {}]
+    assert (changed.type, changed.data) == ("resource.changed", patched)
+    assert (removed.type, removed.data) == ("resource.removed", {"id": one["id"]})
+
+
+async def test_the_stream_of_one_resource_goes_on_after_its_removal(fleet: ApiClient) -> None:
+    one, two = await fleet.create("manifests", "one"), await fleet.create("manifests", "two")
+    path = f"manifests/{one['id']}"
+    async with watching(fleet.app, path) as stream:
+        start = (await stream.until_synced())[-1].id
+    await fleet.call("PATCH", f"manifests/{two['id']}", {"spec": {"size": 2}})
+    await fleet.call("DELETE", path)
+
+    async with watching(fleet.app, path, after=start) as resumed:
+        gone = await resumed.take(1)
+        await fleet.create("manifests", "again", id=one["id"])
+        back = await resumed.take(1)
+
+    assert (gone, back) == ([("removed", one["id"])], [("changed", one["id"])])
+
+
+async def test_an_interrupted_stream_of_one_resource_begins_again(fleet: ApiClient) -> None:
+    one = await fleet.create("manifests", "one")
+    async with watching(fleet.app, f"manifests/{one['id']}") as stream:
+        first = (await stream.next()).id
+
+    async with watching(fleet.app, f"manifests/{one['id']}", after=first) as resumed:
+        assert await resumed.take(2) == [("changed", one["id"]), SYNCED]
+
+
+async def test_a_nested_resource_is_streamed_below_its_parent_alone(fleet: ApiClient) -> None:
+    one, two = await fleet.create(name="one"), await fleet.create(name="two")
+    child = await fleet.create(f"clusters/{one['id']}/nodepools", "np")
+
+    async with watching(fleet.app, f"clusters/{one['id']}/nodepools/{child['id']}") as stream:
+        assert await stream.take(2) == [("changed", child["id"]), SYNCED]
+    async with watching(fleet.app, f"clusters/{two['id']}/nodepools/{child['id']}") as stream:
+        (await stream.reply()).assert_problem(404)
+
+
+async def test_a_stream_of_one_resource_is_checked_before_it_begins(fleet: ApiClient) -> None:
+    one = await fleet.create()
+
+    async with watching(fleet.app, "clusters/absent") as stream:
+        (await stream.reply()).assert_problem(404)
+    async with watching(fleet.app, f"manifests/{one['id']}") as stream:
+        (await stream.reply()).assert_problem(404)
+    async with watching(fleet.app, f"clusters/{one['id']}", statuses="true") as stream:
+        (await stream.reply()).assert_problem(400, "statuses")
+    async with watching(fleet.app, f"clusters/{one['id']}", after="nonsense") as stream:
+        (await stream.reply()).assert_problem(410)
+
+
 async def test_a_resource_that_no_longer_matches_is_removed(fleet: ApiClient) -> None:
     gold = await fleet.create(name="one", labels={"tier": "gold"})
     other = await fleet.create(name="two", labels={"tier": "lead"})
@@ -212,14 +277,17 @@ async def test_every_role_that_lists_may_stream(role: Role) -> None:
     client = ApiClient(identities=[Identity("me", role, adapter=adapter)])
     async with client as fleet, watching(fleet.app, token="me") as stream:
         assert await stream.take(1) == [SYNCED]
+        async with watching(fleet.app, "clusters/absent", token="me") as one:
+            (await one.reply()).assert_problem(404)
 
 
 async def test_an_agent_may_not_stream() -> None:
     async with ApiClient(identities=[Identity("me", Role.AGENT)]) as fleet:
-        async with watching(fleet.app, token="me") as stream:
-            (await stream.reply()).assert_problem(403)
-        async with watching(fleet.app) as stream:
-            (await stream.reply()).assert_problem(401)
+        for path in ("clusters", "clusters/absent"):
+            async with watching(fleet.app, path, token="me") as stream:
+                (await stream.reply()).assert_problem(403)
+            async with watching(fleet.app, path) as stream:
+                (await stream.reply()).assert_problem(401)
 
 
 async def test_a_stream_ends_when_its_token_does() -> None:

@@ -19,6 +19,7 @@ from tests.support.fleet.store_records import (
     StoreSuite,
     incrementing,
     inserting,
+    node_pool,
     removing,
     reporting,
     stored,
@@ -54,7 +55,7 @@ class ChangeLogContract(StoreSuite):
     async def test_every_write_of_a_resource_is_a_change(self, store: FleetStore, log: ChangeLog) -> None:
         start = await log.newest()
         parent = stored("cls-1")
-        child = stored("np-1", plural="nodepools", parent=parent, labels={"a": "b"})
+        child = node_pool("np-1", parent, labels={"a": "b"})
 
         await store.transact(inserting(parent, child))
         await store.transact(updating(msgspec.structs.replace(parent, document=b"{}")))
@@ -184,7 +185,7 @@ class ChangeLogContract(StoreSuite):
 
     async def test_only_existing_resources_are_current(self, store: FleetStore, log: ChangeLog) -> None:
         many = [stored(f"cls-{number}", labels={"n": str(number)}) for number in range(40)]
-        await store.transact(inserting(*many, stored("np-1", plural="nodepools", parent=many[0])))
+        await store.transact(inserting(*many, node_pool("np-1", many[0])))
 
         current = await log.current([*(each.id for each in many), "np-1", "absent"])
 

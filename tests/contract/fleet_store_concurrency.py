@@ -15,6 +15,7 @@ from tests.support.fleet.store_records import (
     StoreSuite,
     incrementing,
     inserting,
+    node_pool,
     populations,
     reporting,
     request_concurrently,
@@ -58,7 +59,7 @@ class ConcurrencyContract(StoreSuite):
         self, store: FleetStore, audit: AuditLog
     ) -> None:
         root = stored("cls-1", document=b"0")
-        await store.transact(inserting(root, stored("np-1", plural="nodepools", parent=root, document=b"0")))
+        await store.transact(inserting(root, node_pool("np-1", root, document=b"0")))
 
         def deleting(fleet: FleetTransaction) -> None:
             """Read the child without locking it by id, and write both."""
@@ -80,7 +81,7 @@ class ConcurrencyContract(StoreSuite):
 
     async def test_a_family_is_locked_as_one_whichever_member_comes_first(self, store: FleetStore) -> None:
         root = stored("root", document=b"0")
-        children = [stored(f"child-{n}", plural="nodepools", parent=root, document=b"0") for n in range(3)]
+        children = [node_pool(f"child-{n}", root, document=b"0") for n in range(3)]
         grandchild = stored("grandchild", plural="machines", parent=children[0], document=b"0")
         family = [root, *children, grandchild]
         await store.transact(inserting(*family))
@@ -157,7 +158,7 @@ class ConcurrencyContract(StoreSuite):
             def work(fleet: FleetTransaction) -> bool:
                 if fleet.lock(parent.id) is None:
                     return False
-                fleet.insert(stored(f"child-of-{parent.id}", plural="nodepools", parent=parent))
+                fleet.insert(node_pool(f"child-of-{parent.id}", parent))
                 return True
 
             return work

@@ -22,6 +22,7 @@ from tests.support.fleet.store_records import (
     inserting,
     labeled,
     microseconds,
+    node_pool,
     removing,
     select,
     shown,
@@ -310,10 +311,9 @@ class ListContract(StoreSuite):
     async def test_a_parent_selects_only_its_children(self, store: FleetStore, order: OrderBy) -> None:
         parents = [stored("cls-1"), stored("cls-2")]
         children = [
-            stored(
+            node_pool(
                 f"np-{n}",
-                plural="nodepools",
-                parent=parents[n % 2],
+                parents[n % 2],
                 name=f"n{9 - n}",
                 created=MOMENT + (n // 4) * SECOND,
                 labels={"half": "first" if n < 4 else "second"},
@@ -349,7 +349,7 @@ class ListContract(StoreSuite):
 
     async def test_a_removed_resource_is_in_no_list(self, store: FleetStore) -> None:
         parent = stored("cls-1")
-        pools = [stored(f"np-{n}", plural="nodepools", parent=parent, labels={"a": "b"}) for n in range(3)]
+        pools = [node_pool(f"np-{n}", parent, labels={"a": "b"}) for n in range(3)]
         await store.transact(inserting(parent, *pools))
 
         await store.transact(removing("np-1"))

@@ -21,6 +21,7 @@ from tests.support.fleet.store_records import (
     StoreSuite,
     ids,
     inserting,
+    node_pool,
     removing,
     stored,
     updating,
@@ -118,14 +119,7 @@ class SearchContract(StoreSuite):
     async def test_a_search_is_limited_to_the_children_of_a_parent(self, store: FleetStore) -> None:
         parents = [stored("cls-1"), stored("cls-2")]
         pools = [
-            stored(
-                f"np-{n}",
-                plural="nodepools",
-                parent=parents[n % 2],
-                name=f"n{n // 4}{n}",
-                labels={"a": str(n // 4)},
-            )
-            for n in range(8)
+            node_pool(f"np-{n}", parents[n % 2], name=f"n{n // 4}{n}", labels={"a": str(n // 4)}) for n in range(8)
         ]
         await store.transact(inserting(*parents, *pools))
 

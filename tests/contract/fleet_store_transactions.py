@@ -39,6 +39,7 @@ from tests.support.fleet.store_records import (
     inserting,
     labeled,
     longest_waits,
+    node_pool,
     populations,
     recording,
     recording_discarded,
@@ -182,7 +183,7 @@ class TransactionContract(StoreSuite):
 
     async def test_a_transaction_sees_its_own_writes(self, store: FleetStore) -> None:
         parent = stored("cls-1")
-        child = stored("np-1", plural="nodepools", parent=parent)
+        child = node_pool("np-1", parent)
         changed = msgspec.structs.replace(child, version=2, labels={"new": "yes"})
 
         def work(fleet: FleetTransaction) -> list[object]:
@@ -311,16 +312,16 @@ class TransactionContract(StoreSuite):
 
     async def test_a_name_is_unique_within_kind_and_parent(self, store: FleetStore) -> None:
         first, second = stored("cls-1", name="same"), stored("cls-2", name="other")
-        pool = stored("np-1", plural="nodepools", parent=first, name="same")
+        pool = node_pool("np-1", first, name="same")
         await store.transact(inserting(first, second, pool))
 
         with pytest.raises(NameTaken):
             await store.transact(inserting(stored("cls-3", name="same")))
         with pytest.raises(NameTaken):
-            await store.transact(inserting(stored("np-2", plural="nodepools", parent=first, name="same")))
+            await store.transact(inserting(node_pool("np-2", first, name="same")))
 
         await store.transact(inserting(stored("man-1", plural="manifests", name="same")))
-        await store.transact(inserting(stored("np-3", plural="nodepools", parent=second, name="same")))
+        await store.transact(inserting(node_pool("np-3", second, name="same")))
         assert await select(store, plural="nodepools") == ["np-1", "np-3"]
 
     async def test_names_that_look_alike_are_different(self, store: FleetStore) -> None:
@@ -398,7 +399,7 @@ class TransactionContract(StoreSuite):
     ) -> None:
         """The entry may be about a removed child while the last write is to its parent."""
         parent = stored("cls-1", document=b"0")
-        await store.transact(inserting(parent, stored("np-1", plural="nodepools", parent=parent)))
+        await store.transact(inserting(parent, node_pool("np-1", parent)))
 
         def work(fleet: FleetTransaction) -> None:
             removing("np-1")(fleet)
@@ -414,10 +415,7 @@ class TransactionContract(StoreSuite):
 
     async def test_children_are_direct_and_ordered_oldest_first(self, store: FleetStore) -> None:
         root = stored("root")
-        children = [
-            stored(f"child-{n}", plural="nodepools", parent=root, created=MOMENT + (9 - n) * SECOND)
-            for n in range(3)
-        ]
+        children = [node_pool(f"child-{n}", root, created=MOMENT + (9 - n) * SECOND) for n in range(3)]
         grandchild = stored("grandchild", plural="machines", parent=children[0])
         unrelated = stored("unrelated")
         await store.transact(inserting(root, *children, grandchild, unrelated))
@@ -433,7 +431,7 @@ class TransactionContract(StoreSuite):
 
     async def test_a_family_can_be_removed_bottom_up(self, store: FleetStore) -> None:
         root = stored("root")
-        child = stored("child", plural="nodepools", parent=root)
+        child = node_pool("child", root)
         grandchild = stored("grandchild", plural="machines", parent=child)
         await store.transact(inserting(root, child, grandchild))
 

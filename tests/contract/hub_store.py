@@ -10,6 +10,7 @@ from tests.contract.hub_store_configs import ConfigContract
 from tests.contract.hub_store_events import EventContract
 from tests.contract.hub_store_heartbeats import HeartbeatContract, MetricsRetentionContract
 from tests.contract.hub_store_instances import InstanceContract
+from tests.contract.hub_store_unavailable import UnavailableContract
 
 
 class HubStoreContract(
@@ -18,5 +19,6 @@ class HubStoreContract(
     MetricsRetentionContract,
     ConfigContract,
     EventContract,
+    UnavailableContract,
 ):
     """All promises of a store of the hub."""

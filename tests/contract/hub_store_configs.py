@@ -157,7 +157,7 @@ class ConfigContract(HubSuite):
 
         assert counted == [2, 1, 0]
         assert await hub.assigned_counts(["api", "web", "absent"]) == {"api": 2, "web": 1}
-        assert await hub.assigned_counts(["web"]) == {"web": 1}
+        assert await hub.assigned_counts(["web", "web", "a\0"]) == {"web": 1}
         assert await hub.assigned_counts([]) == {}
 
     async def test_many_configurations_are_counted_at_once(self, hub: HubStore) -> None:

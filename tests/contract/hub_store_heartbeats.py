@@ -194,83 +194,130 @@ class MetricsRetentionContract(HubSuite):
 
     async def test_old_intervals_keep_the_last_and_the_worst_sample(self, hub: HubStore) -> None:
         await hub.transact(saving(EDGE))
-        slow = {20: 9.0, 75: 5.0}
-        reported = [sample(at, at, latency_p99_ms=slow.get(at, 1.0)) for at in range(0, 180, 5)]
+        slow = {90: 9.0, 390: 5.0}
+        reported = [sample(at, at, latency_p99_ms=slow.get(at, 1.0)) for at in range(0, 900, 30)]
         await hub.flush([heartbeats(EDGE, samples=reported)])
 
-        dealt_with = await self._thin_all(hub, MOMENT + 2 * MINUTE)
+        dealt_with = await thin_all(hub, MOMENT + 10 * MINUTE)
 
-        assert dealt_with == 24
-        assert await samples_of(hub, "edge-1") == [20, 55, 75, 115, *range(120, 180, 5)]
+        assert dealt_with == 20
+        assert await samples_of(hub, "edge-1") == [90, 270, 390, 570, *range(600, 900, 30)]
 
     async def test_only_whole_intervals_are_thinned_out(self, hub: HubStore) -> None:
         await hub.transact(saving(EDGE))
-        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (0, 10, 20, 60, 70, 80)])])
+        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (0, 60, 120, 300, 360, 420)])])
 
-        early = await hub.thin_metrics(MOMENT + 59 * SECOND, width=MINUTE, limit=9)
-        first = await hub.thin_metrics(MOMENT + 119 * SECOND, width=MINUTE, limit=9)
+        early = await hub.thin_metrics(MOMENT + 299 * SECOND, limit=9)
+        first = await hub.thin_metrics(MOMENT + 599 * SECOND, limit=9)
 
         assert (early, first) == (0, 3)
-        assert await samples_of(hub, "edge-1") == [0, 20, 60, 70, 80]
+        assert await samples_of(hub, "edge-1") == [120, 300, 360, 420]
 
     async def test_both_samples_beside_a_reset_are_kept(self, hub: HubStore) -> None:
         await hub.transact(saving(EDGE))
-        within = [sample(at, total) for at, total in ((0, 1), (10, 7), (20, 2), (30, 3), (40, 4))]
-        between = [sample(at, total) for at, total in ((60, 1), (70, 5), (80, 6), (90, 7))]
+        within = [sample(at, total) for at, total in ((0, 1), (50, 7), (100, 2), (150, 3), (200, 4))]
+        between = [sample(at, total) for at, total in ((300, 1), (350, 5), (400, 6), (450, 7))]
         await hub.flush([heartbeats(EDGE, samples=within + between)])
 
-        await self._thin_all(hub, MOMENT + 2 * MINUTE)
+        await thin_all(hub, MOMENT + 10 * MINUTE)
 
-        assert await samples_of(hub, "edge-1") == [0, 10, 20, 40, 60, 90]
+        assert await samples_of(hub, "edge-1") == [50, 100, 200, 300, 450]
+
+    async def test_a_reset_after_a_long_silence_is_not_seen(self, hub: HubStore) -> None:
+        await hub.transact(saving(EDGE))
+        reported = [sample(0, 9), sample(600, 1), sample(650, 2, latency_p99_ms=5.0), sample(670, 3)]
+        await hub.flush([heartbeats(EDGE, samples=reported)])
+
+        await thin_all(hub, MOMENT + 15 * MINUTE)
+
+        assert await samples_of(hub, "edge-1") == [0, 650, 670]
 
     @pytest.mark.parametrize("limit", [1, 3, 100])
     async def test_batches_of_any_size_have_the_same_result(self, hub: HubStore, limit: int) -> None:
         edges = [instance(f"edge-{number}") for number in range(3)]
         await hub.transact(saving(*edges))
-        reported = [sample(at, at) for at in range(0, 200, 7)]
+        reported = [sample(at, at) for at in range(0, 1000, 35)]
         await hub.flush([heartbeats(each, samples=reported) for each in edges])
 
-        dealt_with = await self._thin_all(hub, MOMENT + 4 * MINUTE, limit=limit)
+        dealt_with = await thin_all(hub, MOMENT + 20 * MINUTE, limit=limit)
 
         assert dealt_with == 3 * len(reported)
         for each in edges:
-            assert await samples_of(hub, each.id) == [0, 56, 63, 119, 126, 175, 182, 196]
+            assert await samples_of(hub, each.id) == [280, 595, 875, 980]
+
+    async def test_a_batch_deals_with_as_many_samples_as_it_may(self, hub: HubStore) -> None:
+        await hub.transact(saving(EDGE))
+        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in range(0, 1500, 100)])])
+
+        dealt_with = [await hub.thin_metrics(MOMENT + 25 * MINUTE, limit=7) for _ in range(3)]
+
+        assert dealt_with == [9, 6, 0]
 
     async def test_late_samples_are_thinned_out_with_the_others(self, hub: HubStore) -> None:
-        await hub.transact(saving(EDGE))
-        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (0, 20, 40)])])
-        await self._thin_all(hub, MOMENT + MINUTE)
+        await hub.transact(saving(EDGE, instance("edge-0"), instance("edge-2")))
+        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (0, 100, 200)])])
+        await thin_all(hub, MOMENT + 5 * MINUTE)
 
-        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (10, 30, 50)])])
-        again = await self._thin_all(hub, MOMENT + MINUTE)
+        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (50, 150, 250)])])
+        again = await thin_all(hub, MOMENT + 5 * MINUTE)
 
         assert again == 3
-        assert await samples_of(hub, "edge-1") == [0, 50]
+        assert await samples_of(hub, "edge-1") == [250]
+
+    async def test_a_batch_leaves_other_series_alone(self, hub: HubStore) -> None:
+        a, b, c = instance("a"), instance("b"), instance("c")
+        await hub.transact(saving(a, b, c))
+        # What was kept of b because of a reset is no longer beside one once a late sample is there.
+        before = [sample(290, 9), sample(300, 5), sample(310, 6, latency_p99_ms=5.0), sample(320, 7)]
+        await hub.flush([heartbeats(b, samples=before)])
+        await thin_all(hub, MOMENT + 10 * MINUTE)
+        await hub.flush([heartbeats(each, samples=[sample(330, 1)]) for each in (a, c)])
+        await hub.flush([heartbeats(b, samples=[sample(295, 1)])])
+
+        dealt_with = await thin_all(hub, MOMENT + 10 * MINUTE)
+
+        assert dealt_with == 3
+        assert await samples_of(hub, "b") == [290, 295, 300, 310, 320]
 
     async def test_samples_of_earlier_incarnations_are_thinned_and_expire(self, hub: HubStore) -> None:
         await hub.transact(saving(EDGE))
         await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (0, 20, 40)])])
         await hub.transact(saving(next_incarnation(EDGE)))
 
-        thinned = await self._thin_all(hub, MOMENT + MINUTE)
+        thinned = await thin_all(hub, MOMENT + 5 * MINUTE)
         expired = await hub.expire_metrics(MOMENT + HOUR, limit=9)
 
-        assert (thinned, expired) == (3, 2)
+        assert (thinned, expired) == (3, 1)
 
-    async def test_samples_expire_oldest_first(self, hub: HubStore) -> None:
+    async def test_samples_of_the_oldest_intervals_expire_first(self, hub: HubStore) -> None:
         await hub.transact(saving(EDGE, instance("edge-2")))
-        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (0, 20, 40, 60, 61, 62)])])
-        await hub.flush([heartbeats(instance("edge-2"), samples=[sample(1), sample(62)])])
-        await self._thin_all(hub, MOMENT + MINUTE)
+        await hub.flush([heartbeats(EDGE, samples=[sample(at, at) for at in (0, 100, 200, 300, 301, 302)])])
+        await hub.flush([heartbeats(instance("edge-2"), samples=[sample(1), sample(302)])])
+        await thin_all(hub, MOMENT + 5 * MINUTE)
 
-        deleted = [await hub.expire_metrics(MOMENT + 62 * SECOND, limit=2) for _ in range(4)]
+        first = await hub.expire_metrics(MOMENT + 302 * SECOND, limit=2)
+        left = await samples_of(hub, "edge-1"), await samples_of(hub, "edge-2")
+        others = [await hub.expire_metrics(MOMENT + 302 * SECOND, limit=2) for _ in range(3)]
 
-        assert deleted == [2, 2, 1, 0]
-        assert await samples_of(hub, "edge-1") == [62]
-        assert await samples_of(hub, "edge-2") == [62]
+        assert (first, left) == (2, ([300, 301, 302], [302]))
+        assert others == [2, 0, 0]
+        assert await samples_of(hub, "edge-1") == [302]
+        assert await samples_of(hub, "edge-2") == [302]
 
-    async def _thin_all(self, hub: HubStore, before: datetime, *, limit: int = 5) -> int:
-        total = 0
-        while count := await hub.thin_metrics(before, width=MINUTE, limit=limit):
-            total += count
-        return total
+    async def test_samples_are_found_over_gaps_of_any_length(self, hub: HubStore) -> None:
+        times = [0, 299, *range(300, 90 * 300, 300), 86_400, 10_000_000]
+        await hub.transact(saving(EDGE, instance("edge-2")))
+        await hub.flush([heartbeats(EDGE, samples=[sample(at) for at in times])])
+        await hub.flush([heartbeats(instance("edge-2"), samples=[sample(at + 1_000) for at in times])])
+
+        assert await samples_of(hub, "edge-1") == times
+        assert await samples_of(hub, "edge-1", since=MOMENT + 300 * SECOND) == times[2:]
+        assert await samples_of(hub, "edge-1", since=MOMENT + 301 * SECOND, limit=70) == times[3:73]
+        assert await samples_of(hub, "edge-1", since=MOMENT + 10_000_001 * SECOND) == []
+
+
+async def thin_all(hub: HubStore, before: datetime, *, limit: int = 5) -> int:
+    total = 0
+    while count := await hub.thin_metrics(before, limit=limit):
+        total += count
+    return total

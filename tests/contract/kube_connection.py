@@ -15,6 +15,7 @@ from tests.contract.kube_watch import current_version, watch_from_now
 from tests.support.kube.objects import config_map
 from tests.support.kube.server import Kube
 from tests.support.kube.watching import TIMEOUT, member, version, watching
+from tests.support.loop_time import HOUR, LoopTime
 
 T = TypeVar("T")
 SHORT = timedelta(milliseconds=200)
@@ -81,13 +82,15 @@ class KubeConnectionContract:
             assert await watch.changes(1) == ["deleted a"]
 
     async def test_a_silent_watch_ends_normally(self, kube: Kube) -> None:
-        client = kube.client(idle_timeout=SHORT)
+        loop_time = LoopTime()
+        client = kube.client(idle_timeout=HOUR)
         start = await current_version(kube)
 
         async with watching(client.watch(CONFIG_MAP, namespace=kube.namespace, resource_version=start)) as watch:
             await kube.direct.create(CONFIG_MAP, config_map("a"), namespace=kube.namespace)
             await watch.changes(1)
             kube.proxy.hold_responses()
+            await loop_time.advance_until(lambda: watch.has_ended)
 
             assert await watch.end() is None
 

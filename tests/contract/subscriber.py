@@ -17,7 +17,7 @@ from sentinel.ports.subscription import DeadLetters, Delivery, Subscriber
 from tests.contract.connection import LosesConnections
 from tests.contract.publisher import ids, make_event, make_events
 
-TIMEOUT = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=60)
 
 
 class SubscriberOptions(TypedDict, total=False):
@@ -487,7 +487,7 @@ class ConnectedContract:
         await harness.publish(make_events(4))
         [first] = await take(subscriber, 1)
 
-        assert not await is_silent(harness, subscriber)
+        await take(subscriber, 1)
         await first.ack()
         await subscriber.close()
 

@@ -112,7 +112,7 @@ class RunningSidecar:
         self.sidecar = DriftSidecar(
             plan,
             api=KubeClient(self.connection),
-            observer=DriftObservers([telemetry, self.reports, *observers], log=log),
+            observer=DriftObservers(telemetry, self.reports, *observers, log=log),
             clock=harness.clock,
             log=log,
             jitter=lambda: 0.5,

@@ -17,6 +17,7 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.testing.task_http import FakeHttp
 from tests.contract.task_http import HttpContract, HttpHarness
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
+from tests.support.loop_time import LoopTime
 from tools.services.server import free_port
 
 AT_ONCE = msgspec.structs.replace(RETRIES, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))
@@ -162,15 +163,23 @@ class TestTaskHttp(HttpContract):
 @pytest.mark.parametrize(("method", "attempts"), [("GET", 3), ("POST", 1)])
 async def test_a_timeout_is_retried_if_repeating_is_safe(method: str, attempts: int) -> None:
     released = asyncio.Event()
+    arrivals = asyncio.Queue[ReceivedRequest]()
 
     async def wait(asked: ReceivedRequest) -> ScriptedResponse:
+        arrivals.put_nowait(asked)
         await released.wait()
         return ScriptedResponse()
 
+    loop_time, timeout = LoopTime(), timedelta(minutes=10)
     async with ScriptedServer(wait) as server:
         http = TaskHttp(user_agent="test", retries=AT_ONCE)
-        with pytest.raises(HttpFailure, match=r"no complete response within 0\.02 s"):
-            await http.request(method, server.url, timeout=timedelta(milliseconds=20))
+        requesting = asyncio.create_task(http.request(method, server.url, timeout=timeout))
+        for attempt in range(attempts):
+            await arrivals.get()
+            assert len(server.requests) == attempt + 1
+            loop_time.advance(timeout)
+        with pytest.raises(HttpFailure, match="no complete response within 600 s"):
+            await requesting
         released.set()
         await http.close()
 

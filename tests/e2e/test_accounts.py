@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -52,6 +51,14 @@ async def serving(database: str, folder: Path) -> AsyncIterator[tuple[ApiProcess
     """A server that only knows the accounts of its database."""
     async with ApiProcess(database, directory=folder, arguments=()) as api:
         yield api, await api.url()
+
+
+@asynccontextmanager
+async def two_servers(database: str, folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """The URLs of two servers on one database, with `ann` as an admin."""
+    await add_user("ann", "admin", "--database-url", database)
+    async with serving(database, folder) as (_, one), serving(database, folder) as (_, two):
+        yield one, two
 
 
 async def log_in(url: str, name: str, password: str = PASSWORD) -> Reply:
@@ -164,18 +171,9 @@ async def test_a_server_accepts_tokens_of_published_keys(tmp_path: Path) -> None
 async def test_servers_on_one_database_see_a_revocation_within_a_second(
     fresh_postgresql_database: str, tmp_path: Path
 ) -> None:
-    database = fresh_postgresql_database
-    await add_user("ann", "admin", "--database-url", database)
-    async with serving(database, tmp_path) as (_, one), serving(database, tmp_path) as (_, two):
+    async with two_servers(fresh_postgresql_database, tmp_path) as (one, two):
         ann = await token_of(one, "ann")
-        ends = dict[str, float]()
-
-        async def until_rejected(what: str, token: str) -> None:
-            async with FleetHttp(two, token=token) as client:
-                began = time.monotonic()
-                while (await client.call("GET", "/api/v1/auth/me")).status == 200:
-                    assert time.monotonic() - began < 10, what
-                ends[what] = time.monotonic() - began
+        statuses = dict[str, int]()
 
         async with FleetHttp(one, token=ann) as admin:
             issued = (await admin.call("POST", "/api/v1/tokens", {"name": "ci", "role": "viewer"})).json
@@ -194,20 +192,18 @@ async def test_servers_on_one_database_see_a_revocation_within_a_second(
                 "password": ("PATCH", f"{users}/dan", {"password": OTHER}, signed_in["dan"]),
             }
             for what, (method, path, body, token) in changes.items():
-                watching = asyncio.create_task(until_rejected(what, token))
+                assert (await ask(two, token)).status == 200, what
                 assert (await admin.call(method, path, body)).status in (200, 204)
-                await watching
+                await asyncio.sleep(1)
+                statuses[what] = (await ask(two, token)).status
 
-    assert ends.keys() == {"token", "removal", "role", "password"}
-    assert max(ends.values()) < 2, ends  # twice what is promised, for a busy machine
+    assert statuses == {"token": 401, "removal": 401, "role": 401, "password": 401}
 
 
 async def test_servers_on_one_database_share_the_limit_of_failed_sign_ins(
     fresh_postgresql_database: str, tmp_path: Path
 ) -> None:
-    database = fresh_postgresql_database
-    await add_user("ann", "admin", "--database-url", database)
-    async with serving(database, tmp_path) as (_, one), serving(database, tmp_path) as (_, two):
+    async with two_servers(fresh_postgresql_database, tmp_path) as (one, two):
         guesses = [log_in(url, "ann", f"{OTHER}-{number}") for number in range(10) for url in (one, two)]
         replies = await asyncio.gather(*guesses)
         after = [await log_in(url, "ann") for url in (one, two)]

@@ -169,18 +169,32 @@ async def test_liveness_is_503_while_a_task_blocks_the_event_loop(tmp_path: Path
     assert '"Available","status":"True"' in report
 
 
-async def test_a_plain_task_blocks_only_its_thread_and_not_the_exit(tmp_path: Path, inbox: Inbox) -> None:
-    async with running_adapter(tmp_path, inbox, "concurrency: 2\ntask_timeout: 1s\n") as adapter:
-        process, fleet = adapter.process, adapter.fleet
+async def test_a_plain_task_blocks_only_its_thread(tmp_path: Path, inbox: Inbox) -> None:
+    async with running_adapter(tmp_path, inbox, "concurrency: 2\ntask_timeout: 1h\n") as adapter:
+        fleet = adapter.fleet
         await adapter.pulse("Workload", "held")
         await asyncio.wait_for(fleet.held.wait(), TIMEOUT.total_seconds())
         await adapter.pulse("Workload", "other")
         other = await fleet.report("other")
+        alive, _ = await adapter.process.liveness()
+        during = list(fleet.reports)
+        fleet.released.set()
+        held = await fleet.report("held")
+
+    assert "status 200" in other
+    assert "status 200" in held
+    assert (alive, during) == (200, ["other"])
+
+
+async def test_a_thread_that_outlives_its_timeout_does_not_block_the_exit(tmp_path: Path, inbox: Inbox) -> None:
+    async with running_adapter(tmp_path, inbox, "task_timeout: 1s\n") as adapter:
+        process, fleet = adapter.process, adapter.fleet
+        await adapter.pulse("Workload", "held")
+        await asyncio.wait_for(fleet.held.wait(), TIMEOUT.total_seconds())
         timeout = await fleet.report("held")
         alive, _ = await process.liveness()
         code = await process.stop()
 
-    assert "status 200" in other
     assert "the task did not end within 1s, and its thread still runs" in timeout
     assert (alive, code) == (200, 0)
     assert b"process.abandoned" in process.stderr

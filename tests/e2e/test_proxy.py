@@ -6,10 +6,12 @@ import asyncio
 import signal
 import ssl
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
+import pytest
 import trustme
 
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
@@ -86,15 +88,16 @@ async def test_no_request_fails_while_the_file_is_reloaded_fifty_times(tmp_path:
     assert code == 0
 
 
-async def test_a_broken_file_changes_nothing_and_the_log_says_why(tmp_path: Path) -> None:
-    async with (
-        named("old") as old,
-        named("new") as new,
-        ProxyProcess(tmp_path, forwarding(old)) as proxy,
-        aiohttp.ClientSession() as http,
-    ):
-        await proxy.until_started()
+@pytest.fixture
+async def proxy(tmp_path: Path) -> AsyncIterator[ProxyProcess]:
+    """Forwards to a server named `old`."""
+    async with named("old") as old, ProxyProcess(tmp_path, forwarding(old)) as running:
+        await running.until_started()
+        yield running
 
+
+async def test_a_broken_file_changes_nothing_and_the_log_says_why(proxy: ProxyProcess) -> None:
+    async with named("new") as new, aiohttp.ClientSession() as http:
         failed = await proxy.reload("system { auto-reload true }", expecting="reload.failed")
         during = await (await http.get(proxy.url)).text()
         await proxy.reload(forwarding(new))
@@ -104,15 +107,8 @@ async def test_a_broken_file_changes_nothing_and_the_log_says_why(tmp_path: Path
     assert (during, after) == ("old", "new")
 
 
-async def test_changed_listeners_need_a_restart_and_the_rest_applies(tmp_path: Path) -> None:
-    async with (
-        named("old") as old,
-        named("new") as new,
-        ProxyProcess(tmp_path, forwarding(old)) as proxy,
-        aiohttp.ClientSession() as http,
-    ):
-        await proxy.until_started()
-
+async def test_changed_listeners_need_a_restart_and_the_rest_applies(proxy: ProxyProcess) -> None:
+    async with named("new") as new, aiohttp.ClientSession() as http:
         moved = forwarding(new).replace("{port}", "1")
         warned = await proxy.reload(moved, expecting="reload.restart_required")
         await proxy.until_event("service.reloaded")

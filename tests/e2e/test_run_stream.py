@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ class Deployment:
             listen=f"127.0.0.1:{self._port}",
         )
 
+    @asynccontextmanager
+    async def streaming(self, broker: Mapping[str, str]) -> AsyncIterator[SentinelProcess]:
+        """A pulse that follows the stream."""
+        async with self.pulse(broker) as pulse:
+            await pulse.until_event("stream.connected", resumed=False)
+            yield pulse
+
     def pulse(self, broker: Mapping[str, str], **api: object) -> SentinelProcess:
         """A pulse that polls once an hour, so that what is published in a test comes from the stream."""
         config = {
@@ -47,24 +55,34 @@ def deployment(tmp_path: Path) -> Deployment:
     return Deployment(tmp_path)
 
 
+@pytest.fixture
+async def api(deployment: Deployment) -> AsyncIterator[ApiProcess]:
+    async with deployment.api() as running:
+        yield running
+
+
+@pytest.fixture
+async def fleet(api: ApiProcess) -> AsyncIterator[FleetHttp]:
+    async with FleetHttp(await api.url()) as client:
+        yield client
+
+
 async def subjects(inbox: Inbox, count: int) -> list[str]:
     return sorted([event["subject"] for event in await inbox.events(count)])
 
 
 async def test_a_changed_spec_is_published_before_the_next_poll(
-    deployment: Deployment, broker: dict[str, str], inbox: Inbox
+    deployment: Deployment, fleet: FleetHttp, broker: dict[str, str], inbox: Inbox
 ) -> None:
-    async with deployment.api() as api, FleetHttp(await api.url()) as fleet:
-        one = await fleet.create("one")
-        async with deployment.pulse(broker) as pulse:
-            await pulse.until_event("stream.connected", resumed=False)
-            first = await subjects(inbox, 1)
-            await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 2}})
-            changed = await subjects(inbox, 1)
-            two = await fleet.create("two")
-            created = await subjects(inbox, 1)
-            connected = await pulse.metric("stream_connected")
-            items = await pulse.metric("stream_items_total", type="changed")
+    one = await fleet.create("one")
+    async with deployment.streaming(broker) as pulse:
+        first = await subjects(inbox, 1)
+        await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 2}})
+        changed = await subjects(inbox, 1)
+        two = await fleet.create("two")
+        created = await subjects(inbox, 1)
+        connected = await pulse.metric("stream_connected")
+        items = await pulse.metric("stream_items_total", type="changed")
 
     assert first == changed == [one["id"]]
     assert created == [two["id"]]
@@ -72,38 +90,35 @@ async def test_a_changed_spec_is_published_before_the_next_poll(
 
 
 async def test_the_stream_is_resumed_after_the_api_was_killed(
-    deployment: Deployment, broker: dict[str, str], inbox: Inbox
+    deployment: Deployment, api: ApiProcess, fleet: FleetHttp, broker: dict[str, str], inbox: Inbox
 ) -> None:
-    async with deployment.api() as api, FleetHttp(await api.url()) as fleet:
-        one = await fleet.create("one")
-        async with deployment.pulse(broker) as pulse:
-            await pulse.until_event("stream.connected", resumed=False)
-            await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 1}})
-            await subjects(inbox, 2)  # the second one came from the stream, which is in sync now
-            await api.stop(signal.SIGKILL)
-            await pulse.until_event("stream.lost")
-            ready = (await pulse.readiness())[0]
-            async with deployment.api() as restarted:
-                await restarted.url()
-                await pulse.until_event("stream.connected", resumed=True)
-                async with FleetHttp(deployment.url) as again:
-                    await again.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 2}})
-                changed = await subjects(inbox, 1)
+    one = await fleet.create("one")
+    async with deployment.streaming(broker) as pulse:
+        await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 1}})
+        await subjects(inbox, 2)  # the second one came from the stream, which is in sync now
+        await api.stop(signal.SIGKILL)
+        await pulse.until_event("stream.lost")
+        ready = (await pulse.readiness())[0]
+        async with deployment.api() as restarted:
+            await restarted.url()
+            await pulse.until_event("stream.connected", resumed=True)
+            async with FleetHttp(deployment.url) as again:
+                await again.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 2}})
+            changed = await subjects(inbox, 1)
 
     assert ready == 200
     assert changed == [one["id"]]
 
 
 async def test_a_pulse_that_may_not_watch_only_polls(
-    deployment: Deployment, broker: dict[str, str], inbox: Inbox
+    deployment: Deployment, fleet: FleetHttp, broker: dict[str, str], inbox: Inbox
 ) -> None:
-    async with deployment.api() as api, FleetHttp(await api.url()) as fleet:
-        one = await fleet.create("one")
-        async with deployment.pulse(broker, watch="off") as pulse:
-            await pulse.until_event("cycle.done")
-            await subjects(inbox, 1)
-            await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 2}})
-            items = await pulse.metric("stream_items_total")
+    one = await fleet.create("one")
+    async with deployment.pulse(broker, watch="off") as pulse:
+        await pulse.until_event("cycle.done")
+        await subjects(inbox, 1)
+        await fleet.call("PATCH", f"clusters/{one['id']}", {"spec": {"replicas": 2}})
+        items = await pulse.metric("stream_items_total")
 
     assert items == 0
     assert await inbox.is_empty()

@@ -16,7 +16,6 @@ import struct
 import termios
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self, assert_never
 
 from tests.e2e import tutorial_page
@@ -47,9 +46,7 @@ class Terminal:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()

@@ -48,7 +48,7 @@ async def test_an_assignment_by_hand_reaches_the_stream(hub: InProcessHub, event
 
 
 async def test_each_assignment_is_one_event(hub: InProcessHub, events: EventStream) -> None:
-    seen = []
+    seen: list[pb.Event] = []
     for version in ("api@1", "api@2", "api@1"):
         await hub.clock.advance(SECOND)
         await hub.assign(version)

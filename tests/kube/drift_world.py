@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -279,9 +278,7 @@ class GuardedWorld(World):
         await self._processes.enter_async_context(self.operator)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._processes.aclose()
 
     async def guard(self, name: str, *arguments: str, window: int = 1) -> GuardedCluster:

@@ -51,6 +51,17 @@ def used(entries: Sequence[AuditEntry]) -> set[Permission]:
     }
 
 
+def object_paths(world: World) -> list[str]:
+    """Return the paths of the objects of the cluster `prod`."""
+    return [
+        core(world.namespace, "configmaps", "prod-config"),
+        core(world.namespace, "services", "prod"),
+        core(world.namespace, "secrets", "prod-tls"),
+        apps(world.namespace, "statefulsets", "prod"),
+        apps(world.namespace, "deployments", "prod-sentinel"),
+    ]
+
+
 def recreate(admin: KubeClient, path: str, **spec: Any) -> None:
     """Delete an object, and create another one with its name."""
     found = admin.get(path)
@@ -113,14 +124,7 @@ class TestObjects:
     async def test_a_pass_over_objects_as_wanted_changes_nothing(self, world: World) -> None:
         world.create()
         await world.ready()
-        paths = [
-            core(world.namespace, "configmaps", "prod-config"),
-            core(world.namespace, "services", "prod"),
-            core(world.namespace, "secrets", "prod-tls"),
-            core(world.namespace, "serviceaccounts", "prod-sentinel"),
-            apps(world.namespace, "statefulsets", "prod"),
-            apps(world.namespace, "deployments", "prod-sentinel"),
-        ]
+        paths = [*object_paths(world), core(world.namespace, "serviceaccounts", "prod-sentinel")]
         before = [world.admin.get(path)["metadata"]["resourceVersion"] for path in paths]
 
         await world.heal(paths[0])
@@ -236,13 +240,7 @@ class TestHealing:
     async def test_deleted_objects_are_made_again(self, world: World) -> None:
         world.create()
         await world.ready()
-        paths = [
-            core(world.namespace, "configmaps", "prod-config"),
-            core(world.namespace, "services", "prod"),
-            core(world.namespace, "secrets", "prod-tls"),
-            apps(world.namespace, "statefulsets", "prod"),
-            apps(world.namespace, "deployments", "prod-sentinel"),
-        ]
+        paths = object_paths(world)
 
         for path in paths:
             world.admin.delete(path)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.kube.service_accounts import CreateServiceAccount
+from tests.support.service_command import run_with_service
 from tools.services.kube_apiserver import (
     ASSETS_VARIABLE,
     AUDIT_LOG_VARIABLE,
@@ -23,7 +23,6 @@ from tools.services.kube_apiserver import (
     read_kubeconfig,
 )
 
-ROOT = Path(__file__).parents[2]
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -175,18 +174,8 @@ print(pathlib.Path(os.environ["{KUBECONFIG_VARIABLE}"]).read_text())
 """
 
     def run(self, **environment: str) -> subprocess.CompletedProcess[str]:
-        own = (KUBECONFIG_VARIABLE, AUDIT_LOG_VARIABLE)
-        inherited = {name: value for name, value in os.environ.items() if name not in own}
-        command = [sys.executable, "-c", self.PRINT_VARIABLES]
-        return subprocess.run(
-            [sys.executable, "-m", "tools.services", "kube-apiserver", "--", *command],
-            cwd=ROOT,
-            env=inherited | environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        unset = (KUBECONFIG_VARIABLE, AUDIT_LOG_VARIABLE)
+        return run_with_service("kube-apiserver", self.PRINT_VARIABLES, unset=unset, **environment)
 
     @pytest.mark.usefixtures("private_kube_apiserver")
     def test_a_server_is_started_for_the_command_and_stopped_after_it(self, tmp_path: Path) -> None:

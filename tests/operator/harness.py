@@ -43,16 +43,37 @@ from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.kube import FakeKubeServer
+from tests.support.loop_time import LoopTime
 
 NAMESPACE = "hyperfleet-system"
 _NAMESPACE_KIND = KubeKind(group="", version="v1", kind="Namespace", plural="namespaces", is_namespaced=False)
 TIMINGS = Timings(
-    lease_duration=timedelta(seconds=2),
-    renew_deadline=timedelta(seconds=1.5),
-    retry_period=timedelta(seconds=0.2),
+    lease_duration=timedelta(hours=1), renew_deadline=timedelta(minutes=45), retry_period=timedelta(minutes=1)
 )
+"""So long that no leader loses its lease because the machine stalls. Tests let time pass with `loop_time`."""
+ALL = {"shard": "all", "resource_type": "clusters"}
+"""The labels of the pulse that `poll_all` starts."""
 _TIMEOUT = timedelta(seconds=90)
 _LOOK_EVERY = 0.01
+
+
+class OperatorClock(SystemClock):
+    """The clock of all operators, which is advanced together with the event loop's time, or alone."""
+
+    def __init__(self, loop_time: LoopTime) -> None:
+        self._loop_time = loop_time
+        self.ahead = timedelta(0)
+        """How far it is ahead of the event loop's time."""
+
+    def now(self) -> datetime:
+        return super().now() + self._loop_time.advanced + self.ahead
+
+
+class _ElectionClock(OperatorClock):
+    """Sleeps only briefly, so that leases are renewed and looked at often."""
+
+    async def sleep(self, duration: timedelta) -> None:
+        await super().sleep(timedelta(milliseconds=50))
 
 
 class PublishedEvent(msgspec.Struct, frozen=True):
@@ -62,8 +83,6 @@ class PublishedEvent(msgspec.Struct, frozen=True):
     exchange: str
     resource_id: str
     data: Mapping[str, Json]
-    at: float
-    """By the event loop's clock."""
 
 
 class RecordingPublisher:
@@ -108,9 +127,8 @@ class RecordingPublisher:
         assert not self.is_closed
         if self.fails:
             return Receipt([PublishOutcome.REFUSED] * len(events), (), "refused")
-        now = asyncio.get_running_loop().time()
         self._published += [
-            PublishedEvent(self._operator, self._exchange, event.subject, msgspec.json.decode(event.data), now)
+            PublishedEvent(self._operator, self._exchange, event.subject, msgspec.json.decode(event.data))
             for event in events
         ]
         return Receipt([PublishOutcome.CONFIRMED] * len(events), ())
@@ -145,6 +163,8 @@ class OperatorHarness:
         self.server = server
         self._kubeconfig = directory / "kubeconfig"
         self._kubeconfig.write_bytes(server.kubeconfig())
+        self.loop_time = LoopTime()
+        self.clock = OperatorClock(self.loop_time)
         self.fleet_documents: list[dict[str, Any]] = []
         self.published: list[PublishedEvent] = []
         self.publishers: list[RecordingPublisher] = []
@@ -214,7 +234,7 @@ class OperatorHarness:
         access = find_access(kubeconfig=self._kubeconfig, environ={})
         api = KubeClient(ApiConnection(access, user_agent="test"))
         parts = DynamicParts()
-        clock, log = SystemClock(), get_logger(f"test.{operator}")
+        clock, log = self.clock, get_logger(f"test.{operator}")
         registry = self.registries[operator] = CollectorRegistry()
         health = self.health[operator] = Health()
         stopping = self._stoppings[operator] = Stopping()
@@ -227,7 +247,7 @@ class OperatorHarness:
                 identity=operator,
                 callbacks=callbacks,
                 timings=TIMINGS,
-                clock=clock,
+                clock=_ElectionClock(self.loop_time),
                 log=log,
             )
 
@@ -265,6 +285,17 @@ class OperatorHarness:
                 await api.close()
 
         self._tasks[operator] = asyncio.create_task(run())
+
+    async def poll_all(self) -> None:
+        """Start an operator with a SentinelConfig `all-clusters`, and wait for its first cycle."""
+        self.create("all-clusters")
+        self.start()
+        await self.cycles(1, **ALL)
+
+    def disconnect(self) -> None:
+        """Let the API server be away until it accepts connections."""
+        self.server.refuse_connections()
+        self.server.reset_connections()
 
     async def stop(self, operator: str = "one") -> int:
         """Stop an operator cleanly. Returns its exit code."""
@@ -326,7 +357,7 @@ class OperatorHarness:
             definition,
             fleet=WatchedFleet(fleet),
             publisher=publisher,
-            clock=SystemClock(),
+            clock=self.clock,
             tracer=NO_TRACING,
             series=plan.series,
             pacer=plan.pacer,

@@ -55,7 +55,7 @@ async def until_open(proxy: RunningProxy, count: int) -> None:
 async def until_refused(proxy: RunningProxy) -> None:
     """Return when the listener accepts no more connections."""
     host, _, port = proxy.address.partition(":")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection(host, int(port))
@@ -87,6 +87,34 @@ async def test_a_reload_reads_a_renewed_certificate(files: CertificateFiles) -> 
         after = await presented(proxy, context)
 
     assert before != after
+
+
+async def test_a_listener_whose_certificate_we_cannot_obtain_is_not_opened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    acme = 'protocol "https"; tls { acme { email "a@b.test"; domains "b.test" } }'
+    both = f'listener "acme" {{ address "127.0.0.1:0"; {acme} }}\nlistener "web" {{ address "127.0.0.1:0" }}'
+    listeners = f"listeners {{ {both} }}\n"
+    async with running_proxy(HEALTH, listeners=listeners) as proxy, client() as http:
+        response = await http.get(proxy.url)
+        found = [each.listener.id for each in proxy.proxy.listeners]
+        await proxy.reload(HEALTH)
+
+    assert (response.status, found) == (200, ["web"])
+    (warning,) = [record for record in caplog.records if record.message == "proxy.listener_skipped"]
+    assert getattr(warning, "fields")["listener"] == "acme"  # noqa: B009  # mypy does not know it
+
+
+async def test_without_keep_alive_a_response_says_that_the_connection_ends() -> None:
+    listeners = 'listeners { listener "web" { address "127.0.0.1:0"; keepalive-timeout-secs 0 } }\n'
+    async with running_proxy(HEALTH, listeners=listeners) as proxy:
+        connection = await opened(proxy)
+        head = await request(connection)
+        rest = await connection[0].read()
+
+    assert b"Connection: close" in head
+    assert rest.startswith(b"{")
+    close(connection)
 
 
 async def test_client_certificates_can_be_required(files: CertificateFiles) -> None:
@@ -274,7 +302,7 @@ async def test_a_client_that_goes_away_takes_its_request_with_it() -> None:
         writer.transport.abort()
         with suppress(ConnectionError):
             await writer.wait_closed()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not proxy.metric("zentinel_requests_total", status="499"):  # noqa: ASYNC110  # it has no event
                 await asyncio.sleep(0)
         active = proxy.metric("zentinel_active_requests")

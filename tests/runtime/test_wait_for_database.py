@@ -66,4 +66,4 @@ async def test_stopping_ends_the_retries() -> None:
 
     stopping.request()
 
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 60)

@@ -122,18 +122,25 @@ class MessageChecker:
         )
 
 
-class _CheckedSubscriber:
-    """A `Subscriber` that checks every settlement before it takes effect."""
+class WrappedSubscriber:
+    """A `Subscriber` whose deliveries a subclass changes."""
 
-    def __init__(self, subscriber: Subscriber, checker: MessageChecker) -> None:
+    def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
-        self._checker = checker
         self.broker_type = subscriber.broker_type
         self.open, self.unavailable_reason, self.close = (
             subscriber.open,
             subscriber.unavailable_reason,
             subscriber.close,
         )
+
+
+class _CheckedSubscriber(WrappedSubscriber):
+    """Checks every settlement before it takes effect."""
+
+    def __init__(self, subscriber: Subscriber, checker: MessageChecker) -> None:
+        super().__init__(subscriber)
+        self._checker = checker
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
         async for delivery in self._subscriber.deliveries():

@@ -30,9 +30,10 @@ from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.core.pulse.streamed import StreamedEvents
 from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.fleet_store import FleetTransaction, StoredResource
-from sentinel.ports.subscription import Delivery, Subscriber
+from sentinel.ports.subscription import Delivery
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import CommitListener, MemoryFleetStore
+from tests.sim.message_checker import WrappedSubscriber
 from tests.sim.world import PlantedFault
 
 T = TypeVar("T")
@@ -87,18 +88,7 @@ ENDLESS_STREAMED = PlantedFault(make_pacer=lambda interval: _NeverEndsStreamed(r
 BELIEVED_STREAM = PlantedFault(make_pacer=lambda interval: _BelievesTheStream(republish_interval=interval))
 
 
-class _WrappedSubscriber:
-    def __init__(self, subscriber: Subscriber) -> None:
-        self._subscriber = subscriber
-        self.broker_type = subscriber.broker_type
-        self.open, self.unavailable_reason, self.close = (
-            subscriber.open,
-            subscriber.unavailable_reason,
-            subscriber.close,
-        )
-
-
-class AcksTooEarly(_WrappedSubscriber):
+class AcksTooEarly(WrappedSubscriber):
     """A subscriber that acks messages on delivery instead of after their report."""
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
@@ -107,7 +97,7 @@ class AcksTooEarly(_WrappedSubscriber):
             yield delivery
 
 
-class _IgnoresEvents(_WrappedSubscriber):
+class _IgnoresEvents(WrappedSubscriber):
     """A subscriber that stops after two messages."""
 
     async def deliveries(self) -> AsyncIterator[Delivery]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 import msgspec
@@ -168,9 +167,7 @@ class AdapterHarness:
         self._running = asyncio.create_task(self.service.run(self.stopping))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def kill(self) -> None:

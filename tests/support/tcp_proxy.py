@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from types import TracebackType
 from typing import Self
 
 from tools.services.server import free_port
@@ -41,9 +40,7 @@ class TcpProxy:
         await self.accept()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.cut()
 
     async def accept(self) -> None:

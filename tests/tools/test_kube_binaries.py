@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.service_command import run_with_service
 from tools.services.kube_apiserver import ASSETS_VARIABLE, KUBECONFIG_VARIABLE, binaries
 from tools.services.server import ServiceError, ServiceMissing
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = ["etcd", "kube-apiserver"]
 
 FAKE_GO = """#!/bin/sh
@@ -225,21 +225,9 @@ def test_without_go_the_message_says_what_to_install(cache: Path, monkeypatch: p
 
 def run_with_kube_apiserver(**environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command that prints whether it got an API server."""
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in (KUBECONFIG_VARIABLE, ASSETS_VARIABLE, "SENTINEL_REQUIRE_ALL")
-    }
+    unset = (KUBECONFIG_VARIABLE, ASSETS_VARIABLE, "SENTINEL_REQUIRE_ALL")
     print_server = f"import os; print(os.environ.get('{KUBECONFIG_VARIABLE}', 'none'))"
-    return subprocess.run(
-        [sys.executable, "-m", "tools.services", "kube-apiserver", "--", sys.executable, "-c", print_server],
-        cwd=ROOT,
-        env=inherited | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_with_service("kube-apiserver", print_server, unset=unset, **environment)
 
 
 def test_the_command_runs_without_programs_that_cannot_be_built(fake_go: FakeGo) -> None:

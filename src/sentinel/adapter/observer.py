@@ -5,7 +5,6 @@ Logs, metrics and the live view of `sentinel up` are rendered from them, and fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -16,7 +15,7 @@ from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.ports.adapter_api import ReportResult
 from sentinel.ports.errors import ApiUnavailable
-from sentinel.runtime.log import Log
+from sentinel.runtime.observers import Observers
 
 
 class ApiOperation(StrEnum):
@@ -93,12 +92,8 @@ class AdapterObserver(Protocol):
         """The service itself failed on a resource, which is a bug; the events were nacked."""
 
 
-class AdapterObservers:
-    """Several observers as one. An observer that raises is logged and does not affect the others."""
-
-    def __init__(self, *observers: AdapterObserver, log: Log) -> None:
-        self._observers = observers
-        self._log = log
+class AdapterObservers(Observers[AdapterObserver]):
+    """Several observers as one."""
 
     def dequeued(self, queue_age: timedelta) -> None:
         self._each(lambda observer: observer.dequeued(queue_age))
@@ -132,10 +127,3 @@ class AdapterObservers:
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
         self._each(lambda observer: observer.crashed(resource_id, error))
-
-    def _each(self, notify: Callable[[AdapterObserver], None]) -> None:
-        for observer in self._observers:
-            try:
-                notify(observer)
-            except Exception as error:
-                self._log.exception("observer.failed", observer=type(observer).__name__, error=error)

@@ -26,6 +26,7 @@ from sentinel.api.schemas import (
     PageParameters,
     ResourceParameters,
     StatusList,
+    WatchableResourceParameters,
 )
 from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core import access
@@ -117,6 +118,19 @@ class KindHandlers:
         )
         if query.parent is not None:
             await self._service.get(ResourcePath(self.kind.parent, query.parent))
+        return await self._open_stream(request, query)
+
+    async def _watch_one(self, request: Request, parameters: WatchableResourceParameters) -> Stream:
+        if parameters.statuses:
+            raise problem.bad_field("statuses", "expected no such parameter with watch")
+        path = self._path(request)
+        if server_sent_events.last_event_id(request) is None:
+            await self._service.get(path)  # afterwards, its removal is an event
+        return await self._open_stream(
+            request, StreamQuery(plural=path.plural, parent=path.parent, resource_id=path.id)
+        )
+
+    async def _open_stream(self, request: Request, query: StreamQuery) -> Stream:
         return await self._streams.open(
             query,
             last_event_id=server_sent_events.last_event_id(request),
@@ -134,8 +148,12 @@ class KindHandlers:
             headers[idempotency.REPLAYED] = "true"
         return _response(201, created.written, headers)
 
-    async def get(self, request: Request) -> Response:
-        return _resource_response(request, await self._service.get(self._path(request)))
+    async def get(self, request: Request) -> Response | Stream:
+        parameters = request.query(WatchableResourceParameters)
+        if parameters.watch:
+            return await self._watch_one(request, parameters)
+        stored = await self._service.get(self._path(request))
+        return _resource_response(request, stored, with_statuses=parameters.statuses)
 
     async def patch(self, request: Request) -> Response:
         written = await self._service.patch(
@@ -215,7 +233,8 @@ class AllKindsHandlers:
         self._service = service
 
     async def get(self, request: Request) -> Response:
-        return _resource_response(request, await self._service.get(ResourcePath("", request.path["id"])))
+        stored = await self._service.get(ResourcePath("", request.path["id"]))
+        return _resource_response(request, stored, with_statuses=request.query(ResourceParameters).statuses)
 
     async def waiting(self, request: Request) -> Response:
         return Response(200, _encode(await self._service.waiting(ResourcePath("", request.path["id"]))))
@@ -250,8 +269,8 @@ class _Located(msgspec.Struct):
     href: str
 
 
-def _resource_response(request: Request, stored: StoredResource) -> Response:
-    if not request.query(ResourceParameters).statuses:
+def _resource_response(request: Request, stored: StoredResource, *, with_statuses: bool) -> Response:
+    if not with_statuses:
         return etag.conditional_response(request, stored.document, version=versions.of_document(stored.version))
     # Both parts are stored encoded. The version of the row rises with every change of either.
     body = stored.document[:-1] + b',"statuses":' + stored.statuses + b"}"

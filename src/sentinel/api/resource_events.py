@@ -16,7 +16,7 @@ from sentinel.core.fleet import change_position
 from sentinel.core.fleet.change_position import Position, PositionLost
 from sentinel.core.labels import Selector
 from sentinel.core.projection import Projection
-from sentinel.ports.change_log import Change, CurrentResource
+from sentinel.ports.change_log import Change, ChangedResource, CurrentResource
 from sentinel.ports.fleet_store import ListPosition
 from sentinel.web import server_sent_events
 
@@ -70,9 +70,19 @@ class StreamQuery(msgspec.Struct, frozen=True, kw_only=True):
     plural: str
     parent: str | None = None
     """Only the children of this resource; None for all."""
+    resource_id: str | None = None
+    """Only this resource; None for all."""
     selector: Selector = Selector()
     projection: Projection | None = None
     """The members of a resource that it wants; None for all."""
+
+    def may_want(self, changed: ChangedResource) -> bool:
+        """Return whether the reader has asked for this resource, whatever its labels."""
+        return (
+            changed.plural == self.plural
+            and self.parent in (None, changed.parent)
+            and self.resource_id in (None, changed.resource_id)
+        )
 
 
 class ResourceEvent(msgspec.Struct, frozen=True):
@@ -102,7 +112,7 @@ class ChangedEntry:
 
     def event_type(self, query: StreamQuery) -> EventType | None:
         """Return what a reader is told, or None if the change does not matter to it."""
-        if query.parent is not None and self.change.resource.parent != query.parent:
+        if not query.may_want(self.change.resource):
             return None
         if self.resource is not None and query.selector.matches(self.resource.labels):
             return EventType.CHANGED

@@ -1,4 +1,4 @@
-"""Streams of resources: every present resource, then every change.
+"""Streams of resources: every present resource, then every change. Or one resource, and its changes.
 
 A stream is a list, then the changes of the log from the position that was read before the list. A reader that
 goes on after an event gets what follows its id: the rest of the list, then the changes; or only the changes.
@@ -13,6 +13,8 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Final, Protocol
 
+import msgspec
+
 from sentinel.api.change_feed import PAGE_SIZE, ChangeFeed, FeedReader, PlaceLost, read_entries
 from sentinel.api.resource_events import (
     EventId,
@@ -24,7 +26,7 @@ from sentinel.api.resource_events import (
     project,
 )
 from sentinel.core.fleet.change_position import PositionLost
-from sentinel.ports.change_log import ChangeLog
+from sentinel.ports.change_log import ChangedResource, ChangeLog
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore, ListQuery
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -65,6 +67,17 @@ class StreamObserver(Protocol):
     def event_sent(self, event_type: EventType) -> None: ...
 
 
+class _Sources(msgspec.Struct, frozen=True):
+    """What all streams of a server share."""
+
+    store: FleetStore
+    changes: ChangeLog
+    feed: ChangeFeed
+    observer: StreamObserver
+    id_interval: timedelta
+    """A stream sends an id after this time, even if nothing has changed for it."""
+
+
 class ResourceStreams:
     """The streams of resources of one server."""
 
@@ -80,12 +93,9 @@ class ResourceStreams:
     ) -> None:
         """`retention` is how long changes are kept."""
         self._log = log
-        self._store = store
-        self._changes = changes
-        self._feed = feed
-        self._observer = observer
         # A reader that selects little may get no event for longer than changes are kept. It needs a newer id then.
-        self._id_interval = retention / 4
+        self._sources = _Sources(store, changes, feed, observer, id_interval=retention / 4)
+        self._changes, self._feed, self._observer = changes, feed, observer
         self._open: dict[_ResourceStream, None] = {}
 
     async def open(self, query: StreamQuery, *, last_event_id: str | None, credential: Credential) -> Stream:
@@ -103,16 +113,7 @@ class ResourceStreams:
             raise Unavailable(
                 f"the log of changes was not read within {_READ_TIMEOUT.total_seconds():g} s"
             ) from error
-        stream = _ResourceStream(
-            query,
-            start,
-            store=self._store,
-            changes=self._changes,
-            feed=self._feed,
-            observer=self._observer,
-            id_interval=self._id_interval,
-            credential=credential,
-        )
+        stream = _ResourceStream(query, start, sources=self._sources, credential=credential)
         return Stream(
             content=self._content(stream),
             content_type=server_sent_events.CONTENT_TYPE,
@@ -176,21 +177,15 @@ class _ResourceStream:
         query: StreamQuery,
         start: EventId,
         *,
-        store: FleetStore,
-        changes: ChangeLog,
-        feed: ChangeFeed,
-        observer: StreamObserver,
-        id_interval: timedelta,
+        sources: _Sources,
         credential: Credential,
     ) -> None:
         self.query = query
         self.credential = credential
         self._start = start
-        self._store = store
-        self._changes = changes
-        self._feed = feed
-        self._observer = observer
-        self._id_interval = id_interval
+        self._store, self._changes, self._feed = sources.store, sources.changes, sources.feed
+        self._observer = sources.observer
+        self._id_interval = sources.id_interval
         self._position = start.position
         self._reader: FeedReader | None = None
         self._is_over = False
@@ -211,7 +206,8 @@ class _ResourceStream:
         self._sent_at = asyncio.get_running_loop().time()
         try:
             if self._start.is_listing:
-                async with aclosing(self._list()) as chunks:
+                listing = self._list() if self.query.resource_id is None else self._get(self.query.resource_id)
+                async with aclosing(listing) as chunks:
                     async for chunk in chunks:
                         yield chunk
             async with self._feed.joined(self.query, timeout=_READ_TIMEOUT) as reader:
@@ -250,6 +246,16 @@ class _ResourceStream:
             if listed is None:
                 return
 
+    async def _get(self, resource_id: str) -> AsyncGenerator[bytes, None]:
+        """Yield the one resource that the reader wants, if it is there."""
+        async with _read_timeout():
+            found = (await self._changes.current([resource_id])).get(resource_id)
+        if found is not None and self.query.may_want(ChangedResource(resource_id, found.plural, found.parent)):
+            event_id = EventId(self._start.position, is_listing=True)
+            self._add(encode(EventType.CHANGED, project(found.document, self.query.projection), event_id))
+        self._add(encode(EventType.SYNCED, b"{}", EventId(self._start.position)))
+        yield self._chunk()
+
     async def _follow(self, reader: FeedReader) -> AsyncGenerator[bytes, None]:
         """Yield changes, and comments while there are none."""
         async with aclosing(self._catch_up(reader)) as chunks:
@@ -287,11 +293,7 @@ class _ResourceStream:
             reader.restart()
             async with _read_timeout():
                 page = await self._changes.read(self._position, limit=PAGE_SIZE)
-            wanted = [
-                change
-                for change in page.changes
-                if self._is_wanted(change.resource.plural, change.resource.parent)
-            ]
+            wanted = [change for change in page.changes if self.query.may_want(change.resource)]
             async with aclosing(read_entries(self._changes, wanted, timeout=_READ_TIMEOUT)) as entries:
                 async for entry in entries:
                     self._add(entry.event(self.query))
@@ -301,9 +303,6 @@ class _ResourceStream:
             if self._events:
                 yield self._chunk()
         reader.caught_up(self._position)
-
-    def _is_wanted(self, plural: str, parent: str) -> bool:
-        return plural == self.query.plural and self.query.parent in (None, parent)
 
     def _add(self, event: ResourceEvent | None) -> None:
         if event is not None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from sentinel.api import access
 from sentinel.api.http import AllKindsHandlers, KindHandlers
 from sentinel.api.kinds import Kinds
@@ -23,6 +25,7 @@ from sentinel.api.schemas import (
     ResourceWithStatuses,
     StatusList,
     WaitingList,
+    WatchableResourceParameters,
 )
 from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
@@ -41,14 +44,17 @@ _IF_NONE_MATCH = Parameter(
     name="If-None-Match", description="The ETag that the client knows; 304 if it is current."
 )
 _ETAG = {"ETag": "The version of the resource."}
-_RESOURCE = (
-    ResponseSpec(
-        status=200,
-        description="The resource.",
-        type=ResourceWithStatuses,
-        headers={"ETag": "The version of the resource or, with `statuses`, of both; `If-Match` takes either."},
-    ),
-    ResponseSpec(status=304, description="The client's version is current.", headers=_ETAG),
+_FOUND = ResponseSpec(
+    status=200,
+    description="The resource.",
+    type=ResourceWithStatuses,
+    headers={"ETag": "The version of the resource or, with `statuses`, of both; `If-Match` takes either."},
+)
+_UNCHANGED = ResponseSpec(status=304, description="The client's version is current.", headers=_ETAG)
+_FOUND_OR_STREAM = msgspec.structs.replace(
+    _FOUND,
+    description="The resource. With `watch`, a stream like that of a list, of this resource alone.",
+    stream_type=server_sent_events.CONTENT_TYPE,
 )
 _LIST = (
     ResponseSpec(
@@ -137,9 +143,10 @@ def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter
             path=one,
             handler=handlers.get,
             summary=f"Get a {kind.kind}",
-            query=ResourceParameters,
-            headers=(_IF_NONE_MATCH,),
-            responses=_RESOURCE,
+            query=WatchableResourceParameters,
+            headers=(_IF_NONE_MATCH, server_sent_events.LAST_EVENT_ID),
+            responses=(_FOUND_OR_STREAM, _UNCHANGED),
+            problems=(404, 410),
         ),
         write_one(
             method=Method.PATCH,
@@ -262,7 +269,7 @@ def _all_kinds_routes(handlers: AllKindsHandlers) -> list[Route]:
             path_parameters=(_ID,),
             query=ResourceParameters,
             headers=(_IF_NONE_MATCH,),
-            responses=_RESOURCE,
+            responses=(_FOUND, _UNCHANGED),
             problems=(404,),
         ),
         get(

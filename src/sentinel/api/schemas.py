@@ -68,6 +68,14 @@ class ResourceParameters(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
 
+class WatchableResourceParameters(ResourceParameters, frozen=True, kw_only=True):
+    """The query of a single resource of a known kind."""
+
+    watch: Annotated[
+        bool, Meta(description="Whether to stream the resource and its changes as server-sent events instead.")
+    ] = False
+
+
 class ResourceWithStatuses(ResourceDocument, frozen=True, kw_only=True):
     """A resource and, if requested, the latest report of each adapter, sorted by adapter."""
 

@@ -85,7 +85,7 @@ class StreamPosition:
 
 
 class FleetStream(Protocol):
-    """Tells about the changes of all selected resources of one type.
+    """Tells about the changes of all selected resources of one type, or of one of them.
 
     `follow` connects, and connects again for as long as it is iterated: with increasing delays, and not before the
     time that a server asks to wait. It yields what has arrived, in order; never an empty sequence. A connection

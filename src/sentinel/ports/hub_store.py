@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import StoredResponses
 
 T = TypeVar("T")
+
+THINNED_INTERVAL: Final = timedelta(minutes=5)
+"""Metrics are thinned out by such intervals, which are counted since 1970. A store may depend on their width."""
 
 
 class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +221,7 @@ class HubStore(Protocol):
 
     async def leaving(self, *, offline_before: datetime, drain_before: datetime, limit: int) -> Sequence[str]:
         """Return ids of instances that have been offline since before one time, or that are draining with a
-        deadline before the other."""
+        deadline before the other; these first."""
 
     async def count_by_state(self) -> Mapping[State, int]:
         """How many instances are in each state, removed ones included. States without instances are left out."""
@@ -237,14 +240,16 @@ class HubStore(Protocol):
     async def metrics(self, instance_id: str, *, since: datetime, limit: int) -> Sequence[Sample]:
         """Return the samples of the present incarnation from this time on, oldest first."""
 
-    async def thin_metrics(self, before: datetime, *, width: timedelta, limit: int) -> int:
-        """Thin out samples as `core.hub.metrics_samples.thin_out` says, in whole intervals that ended before this
-        time. One call is about the intervals of the `limit` oldest samples that were not thinned out yet.
+    async def thin_metrics(self, before: datetime, *, limit: int) -> int:
+        """Thin out samples as `core.hub.metrics_samples.thin_out` says, in intervals of `THINNED_INTERVAL` that
+        ended before this time. Each is seen with the one before, because of resets between them. One call is about
+        the intervals of the `limit` oldest samples that were not thinned out yet.
 
-        Returns how many samples it has dealt with: 0 if there are none left.
+        Returns how many samples it has dealt with: at least `limit`, if there are so many.
         """
 
-    async def expire_metrics(self, before: datetime, *, limit: int) -> int: ...
+    async def expire_metrics(self, before: datetime, *, limit: int) -> int:
+        """Delete the oldest samples, of the oldest intervals first."""
 
     async def config(self, config_id: str) -> Config | None: ...
 

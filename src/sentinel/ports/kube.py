@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol, TypeAlias
+from typing import Protocol, Required, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -129,6 +129,35 @@ class Bookmark(msgspec.Struct, frozen=True):
 WatchEvent: TypeAlias = ObjectChanged | ObjectDeleted | Bookmark
 
 
+class ListOptions(TypedDict, total=False):
+    """Which objects of a kind are meant, by default all."""
+
+    namespace: str
+    label_selector: str
+    field_selector: str
+
+
+class WriteOptions(TypedDict, total=False):
+    """Where an object is, and which part of it is written."""
+
+    namespace: str
+    subresource: str
+
+
+class PatchOptions(WriteOptions, total=False):
+    """As `WriteOptions`, and who owns the patched fields."""
+
+    field_manager: str
+
+
+class ApplyOptions(WriteOptions, total=False):
+    """As `WriteOptions`, and how fields are applied."""
+
+    field_manager: Required[str]
+    is_forced: bool
+    is_dry_run: bool
+
+
 class KubeReader(Protocol):
     """Calls that read from one API server.
 
@@ -140,13 +169,7 @@ class KubeReader(Protocol):
     async def get(self, kind: KubeKind, name: str, *, namespace: str = "") -> KubeObject: ...
 
     def list(
-        self,
-        kind: KubeKind,
-        *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        chunk_size: int = 500,
+        self, kind: KubeKind, *, chunk_size: int = 500, **options: Unpack[ListOptions]
     ) -> AsyncGenerator[ListChunk, None]:
         """Yield a consistent list in chunks; at least one chunk, which may be empty.
 
@@ -154,13 +177,7 @@ class KubeReader(Protocol):
         """
 
     def watch(
-        self,
-        kind: KubeKind,
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: KubeKind, *, resource_version: str, **options: Unpack[ListOptions]
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield every change after `resource_version`, in order.
 
@@ -186,17 +203,7 @@ class KubeWriter(KubeReader, Protocol):
 class KubeApi(KubeWriter, Protocol):
     """All calls to one API server."""
 
-    async def apply(
-        self,
-        kind: KubeKind,
-        body: KubeObject,
-        *,
-        field_manager: str,
-        namespace: str = "",
-        subresource: str = "",
-        is_forced: bool = False,
-        is_dry_run: bool = False,
-    ) -> KubeObject:
+    async def apply(self, kind: KubeKind, body: KubeObject, **options: Unpack[ApplyOptions]) -> KubeObject:
         """Apply on the server: create the object, or make the fields in `body` equal and owned by `field_manager`.
 
         Fields that the manager applied before and that `body` lacks are removed. Raises `Conflict` if another
@@ -204,25 +211,11 @@ class KubeApi(KubeWriter, Protocol):
         """
 
     async def merge_patch(
-        self,
-        kind: KubeKind,
-        name: str,
-        patch: Mapping[str, Json],
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        field_manager: str = "",
+        self, kind: KubeKind, name: str, patch: Mapping[str, Json], **options: Unpack[PatchOptions]
     ) -> KubeObject: ...
 
     async def json_patch(
-        self,
-        kind: KubeKind,
-        name: str,
-        patch: Sequence[Mapping[str, Json]],
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        field_manager: str = "",
+        self, kind: KubeKind, name: str, patch: Sequence[Mapping[str, Json]], **options: Unpack[PatchOptions]
     ) -> KubeObject: ...
 
     async def delete(

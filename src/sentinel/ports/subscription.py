@@ -107,8 +107,8 @@ class Subscriber(Protocol):
         """
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was dead-lettered."""
+class DeadLetterSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a message that was dead-lettered, without the message, which may contain anything."""
 
     id: str
     """The event's id, or a hash of the body if it has none."""
@@ -118,7 +118,22 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     time: datetime | None
     """When it was dead-lettered; None if another program did it."""
     attempts: int
+
+
+class DeadLetter(DeadLetterSummary, frozen=True, kw_only=True):
+    """A message that was dead-lettered."""
+
     message: Message
+
+    def summary(self) -> DeadLetterSummary:
+        return DeadLetterSummary(
+            id=self.id,
+            type=self.type,
+            subject=self.subject,
+            reason=self.reason,
+            time=self.time,
+            attempts=self.attempts,
+        )
 
 
 class DeadLetters(Protocol):

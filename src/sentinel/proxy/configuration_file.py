@@ -8,11 +8,13 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core import kdl
-from sentinel.core.proxy import matching, reading
-from sentinel.core.proxy.model import Configuration, Protocol
-from sentinel.core.proxy.problem import Problem, Severity, syntax_problems
+from sentinel.core.proxy import reading
+from sentinel.core.proxy.check import check
+from sentinel.core.proxy.model import Configuration
+from sentinel.core.proxy.problem import Level, Problem, Severity, semantic_problem
+from sentinel.core.proxy.render import RENDERED_KEYS
+from sentinel.core.proxy.secrets import secret_uses
 from sentinel.core.proxy.unimplemented import unimplemented
-from sentinel.core.proxy.validation import check_schema
 from sentinel.proxy import tls
 
 
@@ -40,25 +42,31 @@ def load(file: Path) -> LoadedConfiguration:
     except OSError as error:
         return LoadedConfiguration(configuration=None, problems=(f"{file}: {error.strerror or error}",))
     parsed = kdl.parse(source)
-    found = [*syntax_problems(parsed.problems), *check_schema(parsed.document)]
+    found = check(parsed, level=Level.SCHEMA).problems
     warnings = tuple(_line(file, problem) for problem in found if problem.severity is Severity.WARNING)
     errors = tuple(_line(file, problem) for problem in found if problem.severity is Severity.ERROR)
     if errors:
         return LoadedConfiguration(configuration=None, problems=errors, warnings=warnings)
     configuration = reading.read(parsed.document)
-    if problems := tuple(f"{file}: {problem}" for problem in _problems_here(configuration)):
-        return LoadedConfiguration(configuration=None, problems=problems, warnings=warnings)
+    problems = [_line(file, problem) for problem in _secrets(parsed.document)]
+    problems += (f"{file}: {problem}" for problem in _problems_here(configuration))
+    if problems:
+        return LoadedConfiguration(configuration=None, problems=tuple(problems), warnings=warnings)
     return LoadedConfiguration(
         configuration=configuration, warnings=warnings, unimplemented=unimplemented(parsed.document)
     )
 
 
+def _secrets(document: kdl.Document) -> Iterator[Problem]:
+    """Yield the secrets that an agent would have replaced."""
+    for use in secret_uses(document):
+        key = RENDERED_KEYS[use.block.owner.kind, use.node.name]
+        message = f"expected {key} with a path, got {use.node.name} with a secret, which an agent replaces"
+        yield semantic_problem("secret", use.place, message, suggestion=f"write {key} with the path of a file")
+
+
 def _problems_here(configuration: Configuration) -> Iterator[str]:
-    """Yield why this process on this machine cannot serve a valid configuration."""
-    for listener in configuration.listeners:
-        if listener.protocol is Protocol.H3:
-            yield f'listener "{listener.id}": expected protocol http or https, got h3, which needs the real proxy'
-    yield from matching.pattern_problems(configuration.routes)
+    """Yield what this machine lacks: files and directories that the configuration names."""
     yield from tls.problems(configuration)
     for route in configuration.routes:
         if route.static_files is not None and not Path(route.static_files.root).is_dir():

@@ -140,8 +140,9 @@ class _Connection(web.RequestHandler):
         """Whether a part of the next request has arrived."""
 
     @property
-    def is_draining(self) -> bool:
-        return self._owner.is_draining
+    def is_last_request(self) -> bool:
+        """Whether the connection ends with the response."""
+        return self._owner.is_draining or not self._owner.listener.keepalive_timeout
 
     def close_if_idle(self) -> None:
         """Close the connection, unless a request has at least begun to arrive."""
@@ -176,7 +177,7 @@ class _Connection(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         finished = await super().finish_response(request, resp, start_time)
         self._is_responding = False
-        if self.is_draining:
+        if self.is_last_request:
             finished[0].force_close()
         return finished
 
@@ -206,8 +207,8 @@ class _Request(web.BaseRequest):
     @property
     def keep_alive(self) -> bool:
         connection = self.protocol
-        is_draining = isinstance(connection, _Connection) and connection.is_draining
-        return super().keep_alive and not is_draining
+        is_last = isinstance(connection, _Connection) and connection.is_last_request
+        return super().keep_alive and not is_last
 
 
 def _begin_request(

@@ -30,7 +30,7 @@ from sentinel.proxy.metrics_listener import MetricsListener
 from sentinel.proxy.pid_file import PidFile
 from sentinel.proxy.responses import ErrorResponse, ResponseHeaders, abort, problem
 from sentinel.proxy.telemetry import NO_ROUTE, ProxyTelemetry
-from sentinel.proxy.tls import uses_tls
+from sentinel.proxy.tls import can_be_served, uses_tls
 from sentinel.proxy.upstreams import UpstreamPool, Upstreams
 from sentinel.runtime.blocking import run_in_thread
 from sentinel.runtime.lifecycle.part import Part
@@ -105,8 +105,13 @@ class Proxy:
         self._use(configuration, self._upstreams.prepare(configuration.upstreams))
         await self._metrics_listener.move(configuration.metrics)
         self.listeners = [
-            ProxyListener(listener, handle=self.handle, log=self._log) for listener in configuration.listeners
+            ProxyListener(listener, handle=self.handle, log=self._log)
+            for listener in configuration.listeners
+            if can_be_served(listener)
         ]
+        for skipped in configuration.listeners:
+            if not can_be_served(skipped):
+                self._log.warning("proxy.listener_skipped", listener=skipped.id, reason="it needs ACME")
         for listener in self.listeners:
             await listener.open()
         if self._pid_file is not None:

@@ -14,7 +14,7 @@ from sentinel.ports.errors import Misconfigured
 
 _MAX_FILE: Final = 2**20
 """More of a file is not compared. A bundle of all public authorities has a quarter of it."""
-_ENCRYPTED = frozenset((Protocol.HTTPS, Protocol.H2))
+_ENCRYPTED = frozenset((Protocol.HTTPS, Protocol.H2, Protocol.H3))
 
 
 def uses_tls(listener: Listener) -> bool:
@@ -22,13 +22,16 @@ def uses_tls(listener: Listener) -> bool:
     return listener.protocol in _ENCRYPTED
 
 
+def can_be_served(listener: Listener) -> bool:
+    """Whether a listener has the certificate that it needs. One that is obtained by ACME it has not."""
+    return listener.tls is not None or not uses_tls(listener)
+
+
 def listener_context(listener: Listener) -> ssl.SSLContext | None:
-    """Return the context of a listener, None if it speaks plain HTTP. Raises `Misconfigured`."""
-    if not uses_tls(listener):
+    """Return the context of a listener that can be served, None for plain HTTP. Raises `Misconfigured`."""
+    if listener.tls is None or not uses_tls(listener):
         return None
     where = f'listener "{listener.id}"'
-    if listener.tls is None:
-        raise Misconfigured(f"{where}: expected cert-file and key-file, got neither")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     _load_pair(context, listener.tls.cert_file, listener.tls.key_file, f"{where}: cert-file and key-file")
@@ -66,7 +69,7 @@ def fingerprint(upstream: Upstream) -> str:
     for file in (tls.ca_cert, tls.client_cert, tls.client_key):
         content = b""
         if file is not None:
-            with suppress(OSError), Path(file).open("rb") as opened:
+            with suppress(OSError, ValueError), Path(file).open("rb") as opened:
                 content = opened.read(_MAX_FILE)
         digest.update(b"%d:%b" % (len(content), content))
     return digest.hexdigest()
@@ -87,11 +90,8 @@ def problems(configuration: Configuration) -> Iterator[str]:
 
 
 def _load_client_certificate(context: ssl.SSLContext, tls: UpstreamTls, where: str) -> None:
-    if tls.client_cert is None and tls.client_key is None:
-        return
-    if tls.client_cert is None or tls.client_key is None:
-        raise Misconfigured(f"{where}: expected client-cert and client-key, got one of them")
-    _load_pair(context, tls.client_cert, tls.client_key, f"{where}: client-cert and client-key")
+    if tls.client_cert is not None and tls.client_key is not None:
+        _load_pair(context, tls.client_cert, tls.client_key, f"{where}: client-cert and client-key")
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str, where: str) -> None:
@@ -121,6 +121,8 @@ def _check_readable(file: str, where: str) -> None:
             pass
     except OSError as error:
         raise Misconfigured(f"{where}: {file}: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL character
+        raise Misconfigured(f"{where}: expected the name of a file, got {file!r}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -5,7 +5,7 @@ The pulse hands them to an observer. Logs, metrics and the live view are rendere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from sentinel.core.pulse.pacing import PacedDecision
 from sentinel.core.pulse.quiet_pages import DecisionCounts
 from sentinel.ports.fleet_stream import Connected, Disconnected
 from sentinel.ports.publisher import PublishOutcome
-from sentinel.runtime.log import Log
+from sentinel.runtime.observers import Observers
 
 
 class PageReport(msgspec.Struct, frozen=True):
@@ -118,12 +118,8 @@ class PulseObserver(Protocol):
         """A cycle raised an unexpected error; the next one still runs. So did what follows a stream."""
 
 
-class PulseObservers:
-    """Several observers as one. An error in one of them is logged and affects neither the others nor the pulse."""
-
-    def __init__(self, *observers: PulseObserver, log: Log) -> None:
-        self._observers = observers
-        self._log = log
+class PulseObservers(Observers[PulseObserver]):
+    """Several observers as one."""
 
     @property
     def needs_every_decision(self) -> bool:
@@ -143,10 +139,3 @@ class PulseObservers:
 
     def crashed(self, error: BaseException) -> None:
         self._each(lambda observer: observer.crashed(error))
-
-    def _each(self, notify: Callable[[PulseObserver], None]) -> None:
-        for observer in self._observers:
-            try:
-                notify(observer)
-            except Exception as error:
-                self._log.exception("observer.failed", observer=type(observer).__name__, error=error)

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from sentinel.core.hub.metrics_samples import Sample
@@ -81,8 +81,8 @@ class MemoryHubStore:
     async def metrics(self, instance_id: str, *, since: datetime, limit: int) -> Sequence[Sample]:
         return await self._database.call("metrics", lambda: self._tables.samples(instance_id, since, limit))
 
-    async def thin_metrics(self, before: datetime, *, width: timedelta, limit: int) -> int:
-        return await self._database.call("thin_metrics", lambda: self._tables.metrics.thin(before, width, limit))
+    async def thin_metrics(self, before: datetime, *, limit: int) -> int:
+        return await self._database.call("thin_metrics", lambda: self._tables.metrics.thin(before, limit))
 
     async def expire_metrics(self, before: datetime, *, limit: int) -> int:
         return await self._database.call("expire_metrics", lambda: self._tables.metrics.expire(before, limit))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import Final, TypeAlias
 
@@ -16,6 +16,7 @@ from sentinel.core.hub.metrics_samples import Sample, thin_out
 from sentinel.core.hub.states import CONNECTED, State
 from sentinel.core.hub.versions import VersionName
 from sentinel.ports.hub_store import (
+    THINNED_INTERVAL,
     Config,
     ConfigVersion,
     Heartbeats,
@@ -54,7 +55,8 @@ class InstanceTable(dict[str, InstanceRecord]):
                 return life.since < offline_before
             return life.state is State.DRAINING and life.drain is not None and life.drain.deadline < drain_before
 
-        return [each.id for each in self._ordered() if is_leaving(each)][:limit]
+        found = sorted((each.life.state, each.id) for each in self.values() if is_leaving(each))
+        return [instance_id for _, instance_id in found[:limit]]
 
     def out_of_sync(self, limit: int) -> list[InstanceRecord]:
         return [each for each in self._present() if not each.sync.is_in_sync][:limit]
@@ -87,31 +89,31 @@ class MetricsTable:
     def read(self, series: Series, since: datetime, limit: int) -> list[Sample]:
         return [each for each in self._ascending(series) if each.time >= since][:limit]
 
-    def thin(self, before: datetime, width: timedelta, limit: int) -> int:
-        end = _EPOCH + (before - _EPOCH) // width * width
-        raw = sorted((time, series) for series, times in self._is_raw.items() for time in times if time < end)
-        intervals = {(series, (time - _EPOCH) // width) for time, series in raw[:limit]}
-        return sum(self._thin_interval(series, number, width) for series, number in intervals)
+    def thin(self, before: datetime, limit: int) -> int:
+        raw = self._oldest(self._is_raw)
+        whole = [(number, series) for number, series, _ in raw if number < _interval(before)]
+        return sum(self._thin_interval(series, number) for number, series in {*whole[:limit]})
 
-    def _thin_interval(self, series: Series, number: int, width: timedelta) -> int:
-        start = _EPOCH + number * width
-        ascending = self._ascending(series)
-        within = [each for each in ascending if start <= each.time < start + width]
-        # The sample before shows whether the first one was taken after a reset.
-        kept = {each.time for each in thin_out([each for each in ascending if each.time < start + width], width)}
-        considered = {each.time for each in within} & self._is_raw[series]
+    def _thin_interval(self, series: Series, number: int) -> int:
+        near = [each for each in self._ascending(series) if _interval(each.time) in (number - 1, number)]
+        within = {each.time for each in near if _interval(each.time) == number}
+        kept = {each.time for each in thin_out(near, THINNED_INTERVAL)}
+        considered = within & self._is_raw[series]
         self._is_raw[series] -= considered
-        for each in within:
-            if each.time not in kept:
-                del self._samples[series][each.time]
+        for time in within - kept:
+            del self._samples[series][time]
         return len(considered)
 
     def expire(self, before: datetime, limit: int) -> int:
-        old = sorted((time, series) for series, times in self._samples.items() for time in times if time < before)
-        for time, series in old[:limit]:
+        old = [(series, time) for _, series, time in self._oldest(self._samples) if time < before][:limit]
+        for series, time in old:
             del self._samples[series][time]
             self._is_raw[series].discard(time)
-        return len(old[:limit])
+        return len(old)
+
+    def _oldest(self, times: Mapping[Series, Iterable[datetime]]) -> list[tuple[int, Series, datetime]]:
+        """Samples with the numbers of their intervals, of the oldest intervals first."""
+        return sorted((_interval(time), series, time) for series, own in times.items() for time in own)
 
     def _ascending(self, series: Series) -> list[Sample]:
         return [sample for _, sample in sorted(self._samples.get(series, {}).items())]
@@ -176,6 +178,10 @@ class HubTables:
         names = sorted((each for each in self.versions if each.config_id == config_id), reverse=True)
         wanted = [name for name in names if before is None or name.number < before][:limit]
         return [msgspec.structs.replace(self.versions[name], content="") for name in wanted]
+
+
+def _interval(time: datetime) -> int:
+    return (time - _EPOCH) // THINNED_INTERVAL
 
 
 def _has_state(instance: InstanceRecord, states: Collection[State]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from typing import Unpack
 
 import msgspec
 from starlette.routing import Match, Router
@@ -24,17 +24,10 @@ from sentinel.web import openapi, problem
 from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.endpoint import Endpoint, Operation, problem_response, send_response
 from sentinel.web.identity import Guard
-from sentinel.web.middleware import (
-    MAX_CONCURRENT_REQUESTS,
-    REQUEST_TIMEOUT,
-    Middleware,
-    RequestContext,
-    RequestObserver,
-)
+from sentinel.web.middleware import Middleware, RequestContext, RequestLimits, RequestObserver
 from sentinel.web.openapi import Info
 from sentinel.web.request_spans import RequestSpans
 from sentinel.web.routing import OPEN, Handler, Method, Open, Request, Response, ResponseSpec, Route
-from sentinel.web.streams import MAX_STREAMS
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z_]+\}")
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
@@ -66,17 +59,14 @@ def build_app(
     guard: Guard,
     log: Log,
     observers: Sequence[RequestObserver] = (),
-    request_timeout: timedelta = REQUEST_TIMEOUT,
-    max_concurrent_requests: int = MAX_CONCURRENT_REQUESTS,
-    max_streams: int = MAX_STREAMS,
     tracer: Tracer = NO_TRACING,
+    **limits: Unpack[RequestLimits],
 ) -> App:
     """Build the application that serves these components, for `server.Server` or a test client.
 
     `routes` are the application's own, such as probes and metrics. With `info`, it also serves an OpenAPI document
-    of all components. `observers` are notified about every request. `request_timeout` and
-    `max_concurrent_requests` do not apply to streams; `max_streams` of those may be open. Requests are traced,
-    except those to quiet routes.
+    of all components. `observers` are notified about every request. Requests are traced, except those to quiet
+    routes.
     """
     permissions = access.combine(guard.permissions, *(component.permissions for component in components))
     guard = guard.permitting(permissions)
@@ -94,9 +84,7 @@ def build_app(
         _router([Endpoint(operations, guard=guard, log=log) for operations in by_path.values()]),
         log=log,
         observers=observers,
-        request_timeout=request_timeout,
-        max_concurrent_requests=max_concurrent_requests,
-        max_streams=max_streams,
+        **limits,
         always=quiet,
     )
     return app if tracer is NO_TRACING else RequestSpans(app, tracer=tracer, untraced=quiet)

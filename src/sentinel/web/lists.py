@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +26,17 @@ T = TypeVar("T")
 
 MAX_PAGE_SIZE = 1000
 PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, description="The maximum number of items in a page.")]
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A page of a list that has a total."""
+
+    size: int
+    total: int
+    items: Sequence[T]
+    next: str | None
+    """The cursor of the next page."""
+
 
 _FINGERPRINT_BYTES = 8
 _MAX_CURSOR_LENGTH = 4096
@@ -53,6 +65,19 @@ def decode_cursor(text: str, type: type[T], *, query: object) -> T:  # noqa: A00
             "after", "expected a cursor of the same query; start a changed query without a cursor"
         )
     return decoded
+
+
+def text_position(after: str, *, query: object) -> str:
+    """Return the key that a page begins after; empty for the first page. For lists in the order of one text."""
+    return decode_cursor(after, str, query=query) if after else ""
+
+
+def cut_page(
+    found: Sequence[T], size: int, position: Callable[[T], object], *, query: object
+) -> tuple[Sequence[T], str | None]:
+    """Return the page and the cursor of the next one. `found` has one more, if another page follows."""
+    page = found[:size]
+    return page, encode_cursor(position(page[-1]), query=query) if len(found) > size else None
 
 
 def parse_selector(text: str) -> Selector:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final, Protocol, TypedDict, Unpack
 
 import msgspec
 
@@ -138,6 +138,15 @@ class AccessLog:
         )
 
 
+class RequestLimits(TypedDict, total=False):
+    """The limits of a server. Only `max_streams` applies to streams."""
+
+    request_timeout: timedelta
+    max_concurrent_requests: int
+    max_streams: int
+    """How many streams may be open."""
+
+
 class Middleware:
     """Wraps an application."""
 
@@ -147,20 +156,18 @@ class Middleware:
         *,
         log: Log,
         observers: Sequence[RequestObserver] = (),
-        request_timeout: timedelta = REQUEST_TIMEOUT,
-        max_concurrent_requests: int = MAX_CONCURRENT_REQUESTS,
-        max_streams: int = MAX_STREAMS,
         always: Collection[str] = (),
+        **limits: Unpack[RequestLimits],
     ) -> None:
         """The limit on concurrent requests does not apply to the paths in `always`, such as probes."""
         self._app = app
         self._log = log
         self._observers = tuple(observers)
-        self._request_timeout = request_timeout.total_seconds()
-        self._max_concurrent_requests = max_concurrent_requests
+        self._request_timeout = limits.get("request_timeout", REQUEST_TIMEOUT).total_seconds()
+        self._max_concurrent_requests = limits.get("max_concurrent_requests", MAX_CONCURRENT_REQUESTS)
         self._always = frozenset(always)
         self._in_flight = 0
-        self._streams = Streams(limit=max_streams)
+        self._streams = Streams(limit=limits.get("max_streams", MAX_STREAMS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

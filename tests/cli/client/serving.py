@@ -36,8 +36,11 @@ class ServedFleet(ApiClient):
         super().__init__(kinds=kinds, identities=identities, policies=policies)
         self._server = Server(self._handle, address=Address("127.0.0.1", 0), log=get_logger("test"))
         self._responded = asyncio.Condition()
+        self._streaming = asyncio.Event()
         self.before_patch: Callable[[], Awaitable[object]] | None = None
         """Called once, just before the first PATCH is handled."""
+        self.has_streams = True
+        """Otherwise requests for streams are rejected, as by older servers."""
         self.requests: list[str] = []
         """Method, path and status of each request from the network, in order of the responses."""
 
@@ -57,7 +60,7 @@ class ServedFleet(ApiClient):
     async def stop_serving(self) -> None:
         await self._server.close()
 
-    async def drop_one_request(self) -> None:
+    async def drop_one_request(self, meanwhile: Callable[[], Awaitable[object]] | None = None) -> None:
         """Stop serving, close the next connection without a response, and serve again on the same port."""
         dropped = asyncio.Event()
 
@@ -67,10 +70,17 @@ class ServedFleet(ApiClient):
 
         address = self._server.address
         await self.stop_serving()
+        if meanwhile is not None:
+            await meanwhile()
         async with asyncio.timeout(60), await asyncio.start_server(drop, address.host, address.port):
             await dropped.wait()
         self._server = Server(self._handle, address=address, log=get_logger("test"))
         await self._server.open()
+
+    async def until_streaming(self) -> None:
+        """Wait until a client has a stream."""
+        async with asyncio.timeout(60):
+            await self._streaming.wait()
 
     async def until(self, ending: str, *, times: int = 1) -> None:
         """Wait until this many requests, counted from the start, end like this."""
@@ -87,7 +97,11 @@ class ServedFleet(ApiClient):
             nonlocal status
             status = message.get("status", status)
             await send(message)
+            if status == 200 and b"watch=true" in scope["query_string"]:
+                self._streaming.set()
 
+        if not self.has_streams and b"watch=true" in scope["query_string"]:
+            scope = {**scope, "query_string": b"size=none"}  # any parameter that is rejected
         await self.app(scope, receive, send_and_record)
         async with self._responded:
             self.requests.append(f"{scope['method']} {scope['path']} {status}")

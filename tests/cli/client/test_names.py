@@ -70,6 +70,7 @@ async def test_waiting_commands_follow_the_id_that_the_name_had(fleet: ServedFle
 async def test_watch_finds_a_name_once_and_then_follows_the_id(fleet: ServedFleet) -> None:
     await fleet.create(name="tokyo", id="c1")
 
+    fleet.has_streams = False
     watching = asyncio.create_task(fleet.run(watch, "clusters", "tokyo", "--interval", "10ms", "--output", "json"))
     await fleet.until("GET /api/hyperfleet/v1/clusters/c1 304")
     await fleet.call("DELETE", "clusters/c1")

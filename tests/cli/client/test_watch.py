@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import click
 import msgspec
@@ -33,7 +34,8 @@ def test_changes_are_in_list_order_with_deletions_last() -> None:
     ]
 
 
-async def test_one_resource_is_watched_until_it_is_gone(fleet: ServedFleet) -> None:
+async def test_one_resource_is_polled_until_it_is_gone(fleet: ServedFleet) -> None:
+    fleet.has_streams = False
     await fleet.create(id="c1")
     one = "GET /api/hyperfleet/v1/clusters/c1"
 
@@ -61,7 +63,8 @@ async def test_one_resource_is_watched_until_it_is_gone(fleet: ServedFleet) -> N
 async def watch_manifest(
     fleet: ServedFleet, *options: str, method: str, path: str = "", body: object = None
 ) -> tuple[int, str]:
-    """Watch a manifest while one request changes it and another deletes it; return exit code and stdout."""
+    """Poll a manifest while one request changes it and another deletes it; return exit code and stdout."""
+    fleet.has_streams = False
     await fleet.create("manifests", id="m1")
     watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST, *options))
     await fleet.until("GET /api/hyperfleet/v1/manifests/m1 200")
@@ -91,7 +94,8 @@ async def test_json_output_is_a_line_for_each_change(fleet: ServedFleet) -> None
     ]
 
 
-async def test_watching_continues_after_the_server_was_down(fleet: ServedFleet) -> None:
+async def test_polling_continues_after_the_server_was_down(fleet: ServedFleet) -> None:
+    fleet.has_streams = False
     await fleet.create("manifests", id="m1")
 
     watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST, "--output", "yaml"))
@@ -103,6 +107,78 @@ async def test_watching_continues_after_the_server_was_down(fleet: ServedFleet) 
     assert code == 0
     assert out.count("---\n") == 2
     assert err.endswith("trying again until Ctrl-C\n")
+
+
+@asynccontextmanager
+async def watching_one(fleet: ServedFleet, *arguments: str) -> AsyncIterator[ServiceProcess]:
+    """Watch a resource as JSON by its stream: where that is lost, nothing is polled before the test is over."""
+    command = ("watch", *arguments, "--output", "json", "--interval", "1h")
+    async with ServiceProcess(command, environ={"SENTINEL_SERVER": fleet.url}) as watching:
+        yield watching
+
+
+def says(*expected: tuple[str, int]) -> Callable[[str], bool]:
+    """Whether exactly these changes were printed, each with its generation."""
+    return lambda text: [(change, generation) for change, _, generation in printed(text)] == list(expected)
+
+
+async def test_one_resource_is_streamed_until_it_is_gone(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    async with watching_one(fleet, "clusters", "c1") as watching:
+        await watching.until_output(says(("added", 1)))
+        await fleet.create(name="other")
+        await fleet.call("PATCH", "clusters/c1", {"spec": {"a": 1}})
+        await watching.until_output(says(("added", 1), ("modified", 2)))
+        await fleet.call("DELETE", "clusters/c1")
+        deleting = (("added", 1), ("modified", 2), ("modified", 3))
+        await watching.until_output(says(*deleting))
+        await fleet.reports("clusters/c1", "validation", "dns", generation=3, finalized=True)
+        code = await watching.exit_code()
+
+    changes = printed(watching.stdout.decode())
+    assert (code, watching.stderr.decode()) == (0, "")
+    assert changes[-1][0] == "deleted"
+    assert {each for _, each, _ in changes} == {"c1"}
+    await fleet.until("GET /api/hyperfleet/v1/clusters/c1 200", times=2)  # the first, and the stream
+    assert sum(request.startswith("GET") and "clusters/c1" in request for request in fleet.requests) == 2
+
+
+async def test_one_resource_is_streamed_by_its_name(fleet: ServedFleet) -> None:
+    await fleet.create("manifests", "mine", id="m1")
+    async with watching_one(fleet, "manifests", "mine") as watching:
+        await watching.until_output(says(("added", 1)))
+        await fleet.call("DELETE", "manifests/m1")
+
+        assert await watching.exit_code() == 0
+
+    assert says(("added", 1), ("deleted", 1))(watching.stdout.decode())
+
+
+async def test_the_stream_of_one_resource_continues_after_the_server_was_down(fleet: ServedFleet) -> None:
+    await fleet.create("manifests", id="m1")
+    async with watching_one(fleet, "manifests", "m1") as watching:
+        await watching.until_output(says(("added", 1)))
+        await fleet.until_streaming()
+        await fleet.drop_one_request()
+        await fleet.call("PATCH", "manifests/m1", {"spec": {"a": 1}})
+        await watching.until_output(says(("added", 1), ("modified", 2)))
+        await fleet.call("DELETE", "manifests/m1")
+
+        assert await watching.exit_code() == 0
+
+    assert watching.stderr.endswith(b"trying again until Ctrl-C\n")
+
+
+async def test_a_resource_that_goes_while_the_server_is_down_is_gone(fleet: ServedFleet) -> None:
+    await fleet.create("manifests", id="m1")
+    async with watching_one(fleet, "manifests", "m1") as watching:
+        await watching.until_output(says(("added", 1)))
+        await fleet.until_streaming()
+        await fleet.drop_one_request(meanwhile=lambda: fleet.call("DELETE", "manifests/m1"))
+
+        assert await watching.exit_code() == 0
+
+    assert says(("added", 1), ("deleted", 1))(watching.stdout.decode())
 
 
 @pytest.mark.parametrize("arguments", [("clusters", "missing"), ("nothing",)])

@@ -89,10 +89,15 @@ def test_a_broken_adapter_reports_its_error_as_health() -> None:
     assert (health.reason, health.message) == ("AdapterError", "ValueError: no such zone")
 
 
+class Uploaded(Done, frozen=True):
+    """An outcome as a task may define it."""
+
+
 @pytest.mark.parametrize(
     ("outcome", "kind"),
     [
         (Done(), OutcomeKind.DONE),
+        (Uploaded(), OutcomeKind.DONE),
         (InProgress(), OutcomeKind.IN_PROGRESS),
         (PreconditionsNotMet(), OutcomeKind.PRECONDITIONS_NOT_MET),
         (Failed(), OutcomeKind.FAILED),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -29,22 +29,14 @@ from sentinel.core.hub.instance import (
     next_deadline,
 )
 from sentinel.core.hub.states import State, Trigger
+from tests.core.hub.instances import START, registered
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 TIMEOUTS = Timeouts()
 
 
-def after(*events: Event, now: datetime = START) -> Instance:
-    """Return an instance that has registered, after these events."""
-    instance, _ = advance(Instance(), Registered(), START, TIMEOUTS)
-    for event in events:
-        instance, _ = advance(instance, event, now, TIMEOUTS)
-    return instance
-
-
 def offline_since(time: datetime) -> Instance:
-    instance, _ = advance(after(), TimePassed(START), time, TIMEOUTS)
+    instance, _ = advance(registered(), TimePassed(START), time, TIMEOUTS)
     assert instance.state is State.OFFLINE
     return instance
 
@@ -65,7 +57,7 @@ class TestRegister:
         assert commands == (StateChanged(State.UNKNOWN, State.ONLINE, Trigger.REGISTERED),)
 
     def test_a_second_one_begins_another_session_and_ends_the_stream(self) -> None:
-        instance, commands = advance(after(), Registered(), START + SECOND, TIMEOUTS)
+        instance, commands = advance(registered(), Registered(), START + SECOND, TIMEOUTS)
 
         assert (instance.incarnation, instance.session) == (1, 2)
         assert instance.registered == START
@@ -73,7 +65,7 @@ class TestRegister:
         assert commands == (CloseStream(),)
 
     def test_a_removed_id_begins_a_new_incarnation(self) -> None:
-        removed = after(
+        removed = registered(
             Heartbeat(Health.DEGRADED, "slow"), DeploymentStarted("d"), DrainRequested("old"), Deregistered()
         )
 
@@ -85,12 +77,12 @@ class TestRegister:
         assert StateChanged(State.UNKNOWN, State.ONLINE, Trigger.REGISTERED) in commands
 
     def test_it_is_refused_while_the_instance_drains(self) -> None:
-        draining = after(DrainRequested())
+        draining = registered(DrainRequested())
 
         assert advance(draining, Registered(), START, TIMEOUTS) == (draining, (Refuse(Refusal.DRAINING),))
 
     def test_a_restarted_agent_goes_on_with_its_deployment(self) -> None:
-        lost, _ = advance(after(DeploymentStarted("d")), TimePassed(START), START + 90 * SECOND, TIMEOUTS)
+        lost, _ = advance(registered(DeploymentStarted("d")), TimePassed(START), START + 90 * SECOND, TIMEOUTS)
 
         instance, commands = advance(lost, Registered(), START + 91 * SECOND, TIMEOUTS)
 
@@ -104,10 +96,10 @@ class TestRegister:
 
 class TestHeartbeat:
     def test_its_message_is_kept(self) -> None:
-        assert after(Heartbeat(Health.HEALTHY, "fine")).message == "fine"
+        assert registered(Heartbeat(Health.HEALTHY, "fine")).message == "fine"
 
     def test_without_a_status_nothing_but_the_time_changes(self) -> None:
-        degraded = after(Heartbeat(Health.DEGRADED, "slow"))
+        degraded = registered(Heartbeat(Health.DEGRADED, "slow"))
 
         instance, commands = advance(degraded, Heartbeat(), START + SECOND, TIMEOUTS)
 
@@ -116,7 +108,7 @@ class TestHeartbeat:
         assert instance.last_seen == START + SECOND
 
     def test_an_older_one_does_not_turn_back_the_time(self) -> None:
-        instance, _ = advance(after(), Heartbeat(), START - SECOND, TIMEOUTS)
+        instance, _ = advance(registered(), Heartbeat(), START - SECOND, TIMEOUTS)
 
         assert instance.last_seen == START
 
@@ -131,13 +123,13 @@ class TestHeartbeat:
         )
 
     def test_one_with_problems_does_not_end_a_deployment(self) -> None:
-        instance = after(DeploymentStarted("d"), Heartbeat(Health.UNHEALTHY, "reloading"))
+        instance = registered(DeploymentStarted("d"), Heartbeat(Health.UNHEALTHY, "reloading"))
 
         assert instance.state is State.DEPLOYING
         assert instance.message == "reloading"
 
     def test_recovery_during_a_deployment_is_deploying(self) -> None:
-        degraded = after(Heartbeat(Health.DEGRADED), DeploymentStarted("d"))
+        degraded = registered(Heartbeat(Health.DEGRADED), DeploymentStarted("d"))
 
         instance, _ = advance(degraded, Heartbeat(Health.HEALTHY), START, TIMEOUTS)
 
@@ -147,7 +139,7 @@ class TestHeartbeat:
 
 class TestDrain:
     def test_a_request_is_sent_to_the_agent(self) -> None:
-        instance, commands = advance(after(), DrainRequested("old host"), START + SECOND, TIMEOUTS)
+        instance, commands = advance(registered(), DrainRequested("old host"), START + SECOND, TIMEOUTS)
 
         assert commands == (
             StateChanged(State.ONLINE, State.DRAINING, Trigger.DRAIN_REQUESTED),
@@ -158,7 +150,7 @@ class TestDrain:
         assert instance.drain.deadline == START + 31 * SECOND
 
     def test_a_second_request_does_not_prolong_it(self) -> None:
-        draining = after(DrainRequested("first"))
+        draining = registered(DrainRequested("first"))
 
         assert advance(draining, DrainRequested("second"), START + SECOND, TIMEOUTS) == (
             draining,
@@ -168,17 +160,17 @@ class TestDrain:
     def test_a_part_of_a_second_is_sent_as_a_whole_one(self) -> None:
         timeouts = Timeouts(drain_timeout=timedelta(milliseconds=1_500))
 
-        _, commands = advance(after(), DrainRequested(), START, timeouts)
+        _, commands = advance(registered(), DrainRequested(), START, timeouts)
 
         assert SendDrain(2, "") in commands
 
     def test_a_stream_that_opens_meanwhile_is_told(self) -> None:
-        draining = after(DrainRequested("old"))
+        draining = registered(DrainRequested("old"))
 
         assert advance(draining, StreamOpened(), START, TIMEOUTS) == (draining, (SendDrain(30, "old"),))
 
     def test_an_agent_that_leaves_by_itself_is_not_told(self) -> None:
-        leaving, commands = advance(after(), Deregistered("shutdown"), START, TIMEOUTS)
+        leaving, commands = advance(registered(), Deregistered("shutdown"), START, TIMEOUTS)
 
         assert commands == (StateChanged(State.ONLINE, State.DRAINING, Trigger.DEREGISTERED),)
         assert advance(leaving, StreamOpened(), START, TIMEOUTS) == (leaving, ())
@@ -186,7 +178,7 @@ class TestDrain:
         assert (leaving.drain.cause, leaving.drain.reason) == (DrainCause.DEREGISTERED, "shutdown")
 
     def test_an_instance_is_removed_when_it_deregisters(self) -> None:
-        instance, commands = advance(after(DrainRequested("old")), Deregistered("drained"), START, TIMEOUTS)
+        instance, commands = advance(registered(DrainRequested("old")), Deregistered("drained"), START, TIMEOUTS)
 
         assert instance.drain is not None
         assert instance.drain.reason == "old"
@@ -196,7 +188,7 @@ class TestDrain:
         )
 
     def test_an_instance_is_removed_when_the_timeout_is_over(self) -> None:
-        draining = after(DrainRequested())
+        draining = registered(DrainRequested())
 
         early, _ = advance(draining, TimePassed(START), START + 29 * SECOND, TIMEOUTS)
         late, commands = advance(draining, TimePassed(START), START + 30 * SECOND, TIMEOUTS)
@@ -218,7 +210,7 @@ class TestDrain:
         assert instance.drain.reason == "gone"
 
     def test_removal_of_a_connected_instance_drains_it_first(self) -> None:
-        instance, commands = advance(after(), RemovalRequested("gone"), START, TIMEOUTS)
+        instance, commands = advance(registered(), RemovalRequested("gone"), START, TIMEOUTS)
 
         assert instance.state is State.DRAINING
         assert SendDrain(30, "gone") in commands
@@ -227,15 +219,15 @@ class TestDrain:
 class TestSilence:
     @pytest.mark.parametrize(("seconds", "state"), [(89, State.ONLINE), (90, State.OFFLINE)])
     def test_it_makes_an_instance_offline(self, seconds: int, state: State) -> None:
-        instance, _ = advance(after(), TimePassed(START), START + seconds * SECOND, TIMEOUTS)
+        instance, _ = advance(registered(), TimePassed(START), START + seconds * SECOND, TIMEOUTS)
 
         assert instance.state is state
 
     def test_what_the_hub_could_not_hear_does_not_count(self) -> None:
         started = START + timedelta(hours=2)
 
-        early, _ = advance(after(), TimePassed(started), started + 89 * SECOND, TIMEOUTS)
-        late, _ = advance(after(), TimePassed(started), started + 90 * SECOND, TIMEOUTS)
+        early, _ = advance(registered(), TimePassed(started), started + 89 * SECOND, TIMEOUTS)
+        late, _ = advance(registered(), TimePassed(started), started + 90 * SECOND, TIMEOUTS)
 
         assert (early.state, late.state) == (State.ONLINE, State.OFFLINE)
 
@@ -269,7 +261,7 @@ class TestSilence:
 
 class TestDeployment:
     def test_one_at_a_time(self) -> None:
-        deploying = after(DeploymentStarted("d"))
+        deploying = registered(DeploymentStarted("d"))
 
         assert advance(deploying, DeploymentStarted("e"), START, TIMEOUTS) == (deploying, (Refuse(Refusal.BUSY),))
         assert advance(deploying, DeploymentStarted("d"), START, TIMEOUTS) == (deploying, ())
@@ -284,7 +276,7 @@ class TestDeployment:
         assert instance.state is State.DEPLOYING
 
     def test_one_that_ended_while_it_was_offline_is_over(self) -> None:
-        lost, _ = advance(after(DeploymentStarted("d")), TimePassed(START), START + 90 * SECOND, TIMEOUTS)
+        lost, _ = advance(registered(DeploymentStarted("d")), TimePassed(START), START + 90 * SECOND, TIMEOUTS)
         ended, _ = advance(
             lost, DeploymentEnded("d", DeploymentOutcome.ROLLBACK_FAILED), START + 91 * SECOND, TIMEOUTS
         )
@@ -294,7 +286,7 @@ class TestDeployment:
         assert (ended.state, instance.state) == (State.OFFLINE, State.ONLINE)
 
     def test_the_end_of_another_one_changes_nothing(self) -> None:
-        deploying = after(DeploymentStarted("d"))
+        deploying = registered(DeploymentStarted("d"))
 
         ended = DeploymentEnded("e", DeploymentOutcome.ROLLBACK_FAILED)
         assert advance(deploying, ended, START, TIMEOUTS) == (deploying, ())
@@ -311,13 +303,13 @@ class TestDeployment:
         ],
     )
     def test_an_assignment_needs_an_instance_that_stays(self, events: list[Event], may_be: bool) -> None:
-        assert after(*events).may_be_assigned is may_be
+        assert registered(*events).may_be_assigned is may_be
         assert not Instance().may_be_assigned
 
 
 @pytest.mark.parametrize("event", [Heartbeat(), StreamOpened(), Deregistered(), DrainRequested()])
 def test_a_call_without_an_instance_is_refused(event: Event) -> None:
-    removed = after(DrainRequested(), Deregistered())
+    removed = registered(DrainRequested(), Deregistered())
 
     assert advance(Instance(), event, START, TIMEOUTS) == (Instance(), (Refuse(Refusal.UNREGISTERED),))
     assert advance(removed, event, START, TIMEOUTS) == (removed, (Refuse(Refusal.REMOVED),))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import hypothesis
 import msgspec
@@ -8,23 +8,14 @@ import pytest
 from hypothesis import strategies as st
 
 from sentinel.core.hub import session_token
-from sentinel.core.hub.instance import Deregistered, DrainRequested, Event, Instance, Registered, Timeouts, advance
+from sentinel.core.hub.instance import Deregistered, DrainRequested, Instance, Registered
 from sentinel.core.hub.session_token import SessionClaims, Verdict
+from tests.core.hub.instances import START, registered
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
-
-
-def instance_after(*events: Event) -> Instance:
-    instance = Instance()
-    for event in events:
-        instance, _ = advance(instance, event, START, Timeouts())
-    return instance
-
-
-REGISTERED = instance_after(Registered())
-REMOVED = instance_after(Registered(), DrainRequested(), Deregistered())
+REGISTERED = registered()
+REMOVED = registered(DrainRequested(), Deregistered())
 CLAIMS = session_token.issue("edge-1", REGISTERED, START, HOUR)
 
 
@@ -63,14 +54,14 @@ def test_a_clock_may_be_a_minute_ahead(seconds: int, verdict: Verdict) -> None:
 
 
 def test_a_second_register_ends_the_first_session() -> None:
-    again = instance_after(Registered(), Registered())
+    again = registered(Registered())
 
     assert judge(instance=again) is Verdict.ENDED
     assert judge(session_token.issue("edge-1", again, START, HOUR), again) is Verdict.VALID
 
 
 def test_a_new_incarnation_ends_the_sessions_of_the_one_before() -> None:
-    reborn = instance_after(Registered(), DrainRequested(), Deregistered(), Registered())
+    reborn = registered(DrainRequested(), Deregistered(), Registered())
 
     assert reborn.session == REGISTERED.session
     assert judge(instance=reborn) is Verdict.ENDED
@@ -92,7 +83,7 @@ def test_a_session_is_of_one_instance() -> None:
 
 def test_a_token_that_is_no_longer_good_does_not_tell_whose_it_was() -> None:
     assert judge(called_id="edge-2", now=START + HOUR) is Verdict.EXPIRED
-    assert judge(called_id="edge-2", instance=instance_after(Registered(), Registered())) is Verdict.ENDED
+    assert judge(called_id="edge-2", instance=registered(Registered())) is Verdict.ENDED
 
 
 @pytest.mark.parametrize(("minutes", "is_due"), [(0, False), (30, False), (31, True), (59, True)])
@@ -110,7 +101,7 @@ def test_a_renewed_token_does_not_end_the_one_before() -> None:
 
 @hypothesis.given(registers=st.integers(1, 5), other=st.integers(1, 5))
 def test_only_the_token_of_the_last_register_is_valid(registers: int, other: int) -> None:
-    instance = instance_after(*[Registered()] * registers)
+    instance = registered(*[Registered()] * (registers - 1))
 
     claims = msgspec.structs.replace(CLAIMS, session=other)
 

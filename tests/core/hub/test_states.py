@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import hypothesis
 import pytest
@@ -33,9 +33,9 @@ from sentinel.core.hub.instance import (
     next_deadline,
 )
 from sentinel.core.hub.states import CONNECTED, TRANSITIONS, State
+from tests.core.hub.instances import START
 from tests.support.examples import examples
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 TIMEOUTS = Timeouts()
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import hypothesis
 import msgspec
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import strategies as st
 
 from sentinel.core.hub import sync
-from sentinel.core.hub.instance import Deregistered, DrainRequested, Event, Instance, Registered, Timeouts, advance
+from sentinel.core.hub.instance import Deregistered, DrainRequested, Instance
 from sentinel.core.hub.sync import Action, ActionType, Assignment, DeploymentStep, Sync
 from sentinel.core.hub.versions import VersionName
+from tests.core.hub.instances import START, registered
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 FIRST = Assignment(VersionName("api", 1), "aa", START)
@@ -20,16 +20,7 @@ SECOND_VERSION = Assignment(VersionName("api", 2), "bb", START + MINUTE)
 STEP = DeploymentStep(
     deployment_id="d-1", version=VersionName("api", 2), hash="bb", deadline=START + timedelta(minutes=5)
 )
-
-
-def instance_after(*events: Event) -> Instance:
-    instance = Instance()
-    for event in (Registered(), *events):
-        instance, _ = advance(instance, event, START, Timeouts())
-    return instance
-
-
-ONLINE = instance_after()
+ONLINE = registered()
 
 
 class TestInSync:
@@ -69,6 +60,14 @@ class TestInSync:
 
         assert reassigned.lag(START + 2 * MINUTE) == 2 * MINUTE
 
+    def test_an_assignment_of_what_runs_is_in_sync_at_once(self) -> None:
+        state = sync.assign(Sync(assignment=SECOND_VERSION, reported_hash="aa"), FIRST, START + MINUTE)
+
+        edited = sync.report(state, "edited", START + 2 * MINUTE)
+
+        assert state.is_in_sync
+        assert edited.lag(START + 2 * MINUTE) == MINUTE
+
     def test_without_the_assignment_it_is_in_sync_again(self) -> None:
         state = sync.assign(Sync(), FIRST, START)
 
@@ -81,11 +80,10 @@ class TestInSync:
     def test_the_lag_is_how_long_it_has_not_been_in_sync(self, steps: list[str | Assignment | None]) -> None:
         state, now, in_sync_until = Sync(), START, START
         for step in steps:
-            is_assignment = not isinstance(step, str)
-            if state.is_in_sync and is_assignment:
-                in_sync_until = now
-            state = sync.assign(state, step, now) if not isinstance(step, str) else sync.report(state, step, now)
-            if state.is_in_sync:
+            before = state
+            state = sync.report(state, step, now) if isinstance(step, str) else sync.assign(state, step, now)
+            # What a heartbeat reports may have changed at any time since the one before.
+            if state.is_in_sync or (before.is_in_sync and not isinstance(step, str)):
                 in_sync_until = now
 
             assert state.lag(now + SECOND) == (None if state.is_in_sync else now + SECOND - in_sync_until)
@@ -116,7 +114,7 @@ class TestActions:
         assert first.params == second.params
 
     def test_a_draining_instance_is_told_to_drain_and_no_more(self) -> None:
-        draining = instance_after(DrainRequested("old"))
+        draining = registered(DrainRequested("old"))
 
         actions = sync.pending_actions(draining, Sync(assignment=FIRST), STEP)
 
@@ -124,7 +122,7 @@ class TestActions:
         assert actions == [Action(ActionType.DRAIN, "drain/1772366400000000", params)]
 
     def test_an_instance_that_leaves_by_itself_is_told_nothing(self) -> None:
-        leaving = instance_after(Deregistered("shutdown"))
+        leaving = registered(Deregistered("shutdown"))
 
         assert sync.pending_actions(leaving, Sync(assignment=FIRST), STEP) == []
 
@@ -170,7 +168,7 @@ class TestActions:
         assert back.id != forward.id
 
     @pytest.mark.parametrize(
-        ("instance", "step"), [(ONLINE, None), (ONLINE, STEP), (instance_after(DrainRequested()), None)]
+        ("instance", "step"), [(ONLINE, None), (ONLINE, STEP), (registered(DrainRequested()), None)]
     )
     def test_params_are_those_of_the_protocol(self, instance: Instance, step: DeploymentStep | None) -> None:
         [action] = sync.pending_actions(instance, Sync(assignment=FIRST), step)

@@ -102,6 +102,10 @@ def with_child(parent: kdl.Node, row: Row, child: kdl.Node, child_row: Row) -> k
 
 def _needed(child_row: Row, row: Row) -> Iterator[kdl.Node]:
     """Yield the sibling on which a row depends, and what that sibling requires."""
+    if child_row.needs:
+        yield node(row.children[child_row.needs[0]])
+    if child_row.name == "client-auth":
+        yield node(row.children["ca-file"])
     condition = child_row.read_when or child_row.required_when
     if condition is not None:
         sibling = node(row.children[condition.sibling])

@@ -16,6 +16,7 @@ system {
 listeners {
     listener "https" {
         address "127.0.0.1:8443"
+        protocol "https"
         default-route "all"
         namespace "shop"
         tls {

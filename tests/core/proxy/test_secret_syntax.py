@@ -34,29 +34,20 @@ upstreams {
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("template", "text"),
     [
-        'cert secret="api-cert"; key secret="api-key"',
-        'cert env="API_CERT_PATH"; key vault="secret/data/api/tls#key"',
-        'cert-file "/etc/tls.crt"; key env="KEY"',
-        'cert secret="a"; key-file "/etc/tls.key"',
-        'cert-file "a"; key-file "b"; sni { hostnames "x"; cert secret="a"; key secret="b" }',
+        (LISTENER, 'cert secret="api-cert"; key secret="api-key"'),
+        (LISTENER, 'cert env="API_CERT_PATH"; key vault="secret/data/api/tls#key"'),
+        (LISTENER, 'cert-file "/etc/tls.crt"; key env="KEY"'),
+        (LISTENER, 'cert secret="a"; key-file "/etc/tls.key"'),
+        (LISTENER, 'cert-file "a"; key-file "b"; sni { hostnames "x"; cert secret="a"; key secret="b" }'),
+        (UPSTREAM, 'cert secret="api-cert"; key secret="api-key"'),
+        (UPSTREAM, 'cert env="API_CERT_PATH"; key vault="secret/data/api/tls#key"'),
+        (UPSTREAM, 'sni "x"; insecure-skip-verify #true; client-cert "a"; client-key "b"; ca-cert "c"'),
     ],
 )
-def test_a_secret_stands_for_the_file_of_a_listener(text: str) -> None:
-    assert check(LISTENER % text) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'cert secret="api-cert"; key secret="api-key"',
-        'cert env="API_CERT_PATH"; key vault="secret/data/api/tls#key"',
-        'sni "x"; insecure-skip-verify #true; client-cert "a"; client-key "b"; ca-cert "c"',
-    ],
-)
-def test_a_secret_stands_for_the_file_of_an_upstream(text: str) -> None:
-    assert check(UPSTREAM % text) == []
+def test_a_secret_stands_for_a_file(template: str, text: str) -> None:
+    assert check(template % text) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sentinel.core import kdl
 from sentinel.core.proxy.problem import Level
+from sentinel.core.proxy.validation import check_schema
 from tests.core.proxy.documents import check, errors
 
 VALID = """\
@@ -213,8 +215,60 @@ def test_a_firewall_that_is_off_is_accepted() -> None:
     assert check(VALID + 'waf { mode "OFF" }') == []
 
 
-def test_the_address_of_metrics_is_none_of_the_listeners() -> None:
-    assert check(VALID + 'observability { metrics { address "127.0.0.1:8080" } }') == []
+@pytest.mark.parametrize(
+    ("listening", "taken"),
+    [
+        ("0.0.0.0:8080", True),
+        ("127.0.0.1:8080", True),
+        ("127.0.0.2:8080", False),
+        ("0.0.0.0:8081", False),
+        ("[::]:8080", False),
+    ],
+)
+def test_an_address_of_all_interfaces_takes_its_port(listening: str, taken: bool) -> None:
+    text = changed("  }\n}\nroutes", f'  }}\n  listener "b" {{\n    address "{listening}"\n  }}\n}}\nroutes')
+
+    assert told(text) == ([(8, 13, "duplicate-address")] if taken else [])
+
+
+@pytest.mark.parametrize("protocol", ["https", "HTTPS", "h2", "h3"])
+def test_a_listener_with_tls_needs_a_certificate(protocol: str) -> None:
+    (problem,) = check(changed('8080"\n', f'8080"\n    protocol "{protocol}"\n'))
+
+    assert (problem.line, problem.column, problem.code) == (4, 3, "missing")
+    assert problem.message == f"expected tls in listener where protocol is {protocol.lower()}, got none"
+    assert problem.suggestion == 'write tls { cert-file "/path/to/file"; key-file "/path/to/file" }'
+
+
+@pytest.mark.parametrize("protocol", ["", "https", "tls"])
+def test_a_protocol_that_cannot_be_read_needs_nothing(protocol: str) -> None:
+    parsed = kdl.parse(changed('8080"\n', f'8080"\n    protocol {protocol}/\n'))
+
+    assert [problem.code for problem in check_schema(parsed.document)] in ([], ["unknown-value"])
+
+
+def test_a_bad_pattern_is_an_error_that_says_why() -> None:
+    (problem,) = check(changed('path-prefix "/"', 'path-regex "/users/{id}"'))
+
+    assert (problem.line, problem.column, problem.code) == (11, 18, "bad-value")
+    assert problem.message == (
+        'expected a regular expression for path-regex, got "/users/{id}": {id} is not a repetition such as {2,3}'
+    )
+
+
+@pytest.mark.parametrize(("pattern", "code"), [('""', "bad-value"), ("5", "wrong-type")])
+def test_a_pattern_is_a_text_that_is_not_empty(pattern: str, code: str) -> None:
+    (problem,) = check(changed('path-prefix "/"', f"path-regex {pattern}"))
+
+    assert problem.code == code
+
+
+def test_what_takes_an_address_is_named() -> None:
+    text = changed("  }\n}\nroutes", '  }\n  listener "b" {\n    address "0.0.0.0:8080"\n  }\n}\nroutes')
+
+    (problem,) = check(text)
+
+    assert problem.message.endswith('got "0.0.0.0:8080", which is taken on line 5 by "127.0.0.1:8080"')
 
 
 def test_a_value_is_shortened_in_a_message() -> None:

@@ -19,6 +19,10 @@ def upstream(text: str) -> str:
     return VALID.replace('target "api.internal:80"', f'target "api.internal:80"; {text}')
 
 
+def listener(text: str) -> str:
+    return VALID.replace('address "127.0.0.1:8080"', f'address "127.0.0.1:8080"; {text}')
+
+
 def route(text: str) -> str:
     return VALID.replace('upstream "api" }', f'upstream "api"; {text} }}', 1)
 
@@ -74,6 +78,55 @@ def route(text: str) -> str:
             "it has no max-lifetime",
             "write max-lifetime 5",
             id="max-lifetime-secs",
+        ),
+        pytest.param(
+            listener('tls { cert-file "c"; key-file "k" }'),
+            "ignored-key",
+            "expected protocol https in a listener with tls, got http; the proxy speaks plain HTTP there",
+            'write protocol "https"',
+            id="tls-without-protocol",
+        ),
+        pytest.param(
+            listener('protocol "http"; tls { cert-file "c"; key-file "k" }'),
+            "ignored-key",
+            "the proxy speaks plain HTTP there",
+            'write protocol "https"',
+            id="tls-with-http",
+        ),
+        pytest.param(
+            listener('protocol "https"; tls { cert-file "c"; key-file "k"; client-auth #true }'),
+            "ignored-value",
+            "expected ca-file where client-auth is #true, got none; the proxy asks no client for a certificate",
+            'write ca-file "/path/to/file"',
+            id="client-auth-without-ca",
+        ),
+        pytest.param(
+            upstream('tls { client-cert "c" }'),
+            "ignored-key",
+            "expected client-key or key beside client-cert, got none; the proxy ignores client-cert",
+            'write client-key "/path/to/file"',
+            id="client-cert-without-key",
+        ),
+        pytest.param(
+            upstream('tls { key secret="k" }'),
+            "ignored-key",
+            "expected client-cert or cert beside key, got none; the proxy ignores key",
+            'write client-cert "/path/to/file"',
+            id="key-without-cert",
+        ),
+        pytest.param(
+            VALID + 'observability { metrics { address "0.0.0.0:8080" } }',
+            "duplicate-address",
+            'got "0.0.0.0:8080", which is taken on line 2; the proxy cannot serve metrics',
+            "write another port",
+            id="metrics-at-a-listener",
+        ),
+        pytest.param(
+            VALID.replace("8080", "9090") + "observability { metrics }",
+            "duplicate-address",
+            'got "0.0.0.0:9090", which is taken on line 2',
+            "write another port",
+            id="metrics-by-default-at-a-listener",
         ),
         pytest.param(
             VALID + "limits { max-header-size-bytes 4096 }",
@@ -283,3 +336,25 @@ def test_the_warning_names_what_the_proxy_does(text: str, code: str, message: st
 
 def test_the_document_of_these_tests_has_no_problem() -> None:
     assert check(VALID) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        listener('protocol "https"; tls { cert-file "c"; key-file "k"; client-auth #true; ca-file "ca" }'),
+        listener('protocol "https"; tls { cert-file "c"; key-file "k"; client-auth #false }'),
+        upstream('tls { client-cert "c"; key secret="k" }'),
+        VALID + 'observability { metrics { address "127.0.0.1:8080"; enabled #false } }',
+        VALID + 'observability { metrics { address "127.0.0.2:8080" } }',
+        VALID + "observability { metrics { enabled #true } }",
+    ],
+)
+def test_what_the_proxy_uses_is_no_warning(text: str) -> None:
+    assert check(text) == []
+
+
+@pytest.mark.parametrize("address", ["", '"x"', "5"])
+def test_a_bad_address_of_metrics_is_one_problem(address: str) -> None:
+    (problem,) = check(VALID + f"observability {{ metrics {{ address {address} }} }}")
+
+    assert problem.severity is Severity.ERROR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.pulse import listing
-from sentinel.core.pulse.known_pages import KnownPages, PageTable
+from sentinel.core.pulse.known_pages import KnownPages, PageTable, ReadPage
 from sentinel.core.pulse.listing import BadPage, EndlessList, PageShape, Position
 from tests.support.fleet.listed_fleet import Change, ListedFleet, changes
 
@@ -38,30 +38,28 @@ def body(*ids: str, revision: int = 0, **members: Any) -> bytes:
     return msgspec.json.encode({"items": items, "total": 6, **members})
 
 
-def walk(pages: KnownPages, *bodies: bytes) -> list[tuple[list[str], int | None]]:
-    """Walk a list of pages of two. Return the ids and the version of each."""
+def reads(pages: KnownPages, bodies: Iterable[bytes]) -> Iterator[ReadPage]:
+    """Walk a list of pages of two."""
     pages.begin_walk()
-    found = []
     position: Position | None = Position(size=2)
     for each in bodies:
         assert position is not None
         read = pages.read(position, each)
-        found.append(([resource.observation.id for resource in read.step.new_resources], read.version))
+        yield read
         position = read.step.next_position
-    return found
+
+
+def walk(pages: KnownPages, *bodies: bytes) -> list[tuple[list[str], int | None]]:
+    """Walk a list of pages. Return the ids and the version of each."""
+    return [
+        ([resource.observation.id for resource in read.step.new_resources], read.version)
+        for read in reads(pages, bodies)
+    ]
 
 
 def skim(pages: KnownPages, *bodies: bytes) -> list[int | None]:
-    """Walk a list of pages of two without reading its resources. Return the versions."""
-    pages.begin_walk()
-    versions = []
-    position: Position | None = Position(size=2)
-    for each in bodies:
-        assert position is not None
-        read = pages.read(position, each)
-        versions.append(read.version)
-        position = read.step.next_position
-    return versions
+    """Walk a list of pages without reading its resources. Return the versions."""
+    return [read.version for read in reads(pages, bodies)]
 
 
 def test_a_page_that_has_not_changed_is_not_decoded() -> None:

@@ -30,6 +30,7 @@ from tests.drivers.fleet_api.walking import (
 )
 from tests.support.fleet.fake_api import FakeResponse, FleetRequest, FleetServer, ResponseFault, every, only
 from tests.support.http.stream_server import BytesServer
+from tests.support.loop_time import HOUR, LoopTime
 
 RETRYABLE = [
     FakeResponse(status=500),
@@ -39,6 +40,12 @@ RETRYABLE = [
     FakeResponse(status=204),
     *(fault for fault in ResponseFault if fault is not ResponseFault.HANG),
 ]
+
+
+async def until_received(server: FleetServer, count: int) -> None:
+    async with asyncio.timeout(60):
+        while len(server.received) < count:  # noqa: ASYNC110  # the server has no event for it
+            await asyncio.sleep(0.01)
 
 
 class TestRetries:
@@ -65,8 +72,13 @@ class TestRetries:
     ) -> None:
         expected = server.put_many(3)
         server.script = only(1, ResponseFault.HANG)
+        loop_time = LoopTime()
 
-        assert await fetch_ids(make_reader(timeout=50 * MILLISECOND)) == expected
+        fetching = asyncio.create_task(fetch_ids(make_reader(timeout=HOUR, retry_for=2 * HOUR)))
+        await until_received(server, 1)
+        loop_time.advance(HOUR)
+
+        assert await fetching == expected
 
     @pytest.mark.parametrize("shape", [PageShape.NUMBERED, PageShape.CURSOR])
     async def test_with_every_seventh_request_failing_a_walk_completes(
@@ -117,10 +129,14 @@ class TestRetries:
         self, server: FleetServer, make_reader: MakeReader
     ) -> None:
         server.script = lambda _: ResponseFault.HANG
+        loop_time, minute = LoopTime(), 60 * SECOND
 
-        text = await failure(make_reader(timeout=20 * MILLISECOND, retry_for=30 * MILLISECOND))
+        walking = asyncio.create_task(failure(make_reader(timeout=10 * minute, retry_for=15 * minute)))
+        for attempt in (1, 2):
+            await until_received(server, attempt)
+            loop_time.advance(10 * minute)
 
-        assert "no complete response within 0.02 s" in text
+        assert "no complete response within 600 s (2 tries)" in await walking
 
     async def test_a_backoff_beyond_the_deadline_ends_the_walk(
         self, server: FleetServer, make_reader: MakeReader

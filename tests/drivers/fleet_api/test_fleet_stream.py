@@ -31,6 +31,7 @@ from sentinel.ports.fleet_stream import (
 from sentinel.runtime.backoff import Backoff
 from tests.support.closing import CloseLater
 from tests.support.http.event_stream_server import EventStreamServer, Script, StreamConnection, event, resource
+from tests.support.loop_time import LoopTime
 
 MILLISECOND, SECOND = timedelta(milliseconds=1), timedelta(seconds=1)
 QUICK = Backoff(initial=MILLISECOND, maximum=4 * MILLISECOND)
@@ -48,7 +49,7 @@ def make_stream(close_later: CloseLater) -> MakeStream:
         arguments: dict[str, Any] = {
             "resource_type": "clusters",
             "selector": Selector(),
-            "timeout": 5 * SECOND,
+            "timeout": 60 * SECOND,
             "resuming": QUICK,
             "beginning": QUICK,
             "unsupported": QUICK,
@@ -61,7 +62,7 @@ def make_stream(close_later: CloseLater) -> MakeStream:
 async def follow(stream: HttpFleetStream, *, until: Callable[[StreamItem], bool]) -> list[StreamItem]:
     """Follow the stream up to an item for which `until` is true."""
     items: list[StreamItem] = []
-    async with asyncio.timeout(10), aclosing(stream.follow()) as batches:
+    async with asyncio.timeout(120), aclosing(stream.follow()) as batches:
         async for batch in batches:
             assert batch
             items += batch
@@ -138,6 +139,14 @@ async def test_the_request_has_labels_fields_and_no_compression(make_stream: Mak
     assert connection.last_event_id is None
 
 
+async def test_one_resource_has_a_stream_of_its_own(make_stream: MakeStream) -> None:
+    async with EventStreamServer(sends(SYNCED)) as server:
+        await follow(make_stream(server, resource_id="a/b c"), until=is_disconnected)
+
+    (connection, *_) = server.connections
+    assert connection.path == "/api/hyperfleet/v1/clusters/a%2Fb%20c?watch=true"
+
+
 async def test_an_interrupted_stream_resumes_where_it_was(make_stream: MakeStream) -> None:
     scripts = [
         lambda connection: connection.send_and_break(SYNCED, event("changed", resource("one"), "8")),
@@ -204,16 +213,20 @@ async def test_a_silent_stream_is_given_up(make_stream: MakeStream) -> None:
 
 
 async def test_comments_keep_a_stream_alive(make_stream: MakeStream) -> None:
+    loop_time = LoopTime()
+
     async def script(connection: StreamConnection) -> web.StreamResponse:
         response = await connection.send(SYNCED)
-        for _ in range(10):
-            await asyncio.sleep(0.05)
+        for _ in range(4):
+            await asyncio.sleep(0.05)  # the client has read it; nothing says so
+            loop_time.advance(10 * SECOND)
             await response.write(b": still here\n\n")
+        await asyncio.sleep(0.05)
         await response.write(event("changed", resource("one")))
         return response
 
     async with EventStreamServer(script) as server:
-        stream = make_stream(server, idle_timeout=400 * MILLISECOND)
+        stream = make_stream(server, idle_timeout=30 * SECOND)
         items = await follow(stream, until=lambda item: isinstance(item, Changed))
 
     assert ends(items) == []

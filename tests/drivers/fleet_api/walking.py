@@ -50,8 +50,8 @@ def build_reader(
         "selector": Selector(),
         "selector_param": SelectorParam.LABELS,
         "page_size": 2,
-        "timeout": 5 * SECOND,
-        "retry_for": 5 * SECOND,
+        "timeout": 60 * SECOND,
+        "retry_for": 60 * SECOND,
         "backoff": Backoff(initial=MILLISECOND, maximum=4 * MILLISECOND),
     }
     return HttpFleetReader(client, **arguments | changes)

@@ -101,11 +101,11 @@ def status_object(code: int, reason: str = "", message: str = "", **details: obj
     }
 
 
-def reply(value: object, *, status: int = 200) -> Script:
-    """A script that responds with this value."""
+def reply(value: object = None, *, status: int = 200, body: bytes | None = None, **headers: str) -> Script:
+    """A script that responds with this value, or body."""
 
     async def script(exchange: Exchange) -> None:
-        await exchange.respond(value, status=status)
+        await exchange.respond(value, status=status, body=body, **headers)
 
     return script
 
@@ -139,6 +139,10 @@ class ApiServer(StreamServer):
     def lines(self) -> list[str]:
         """Method and path of every call so far."""
         return [call.line for call in self.calls]
+
+    async def hang(self, exchange: Exchange) -> None:
+        """A script that responds nothing."""
+        await self.closed.wait()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -19,7 +19,7 @@ from sentinel.drivers.rest.tls import TlsSettings
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.kube import KubeUnavailable, Unauthorized
 from sentinel.runtime.secrets import Secret
-from tests.drivers.kube.api_server import ApiServer, Exchange, reply_error
+from tests.drivers.kube.api_server import ApiServer, Exchange, Script, reply, reply_error
 from tests.drivers.kube.conftest import MakeClient
 from tests.drivers.kube.kinds import NAMESPACE
 from tests.drivers.kube.kubeconfigs import encoded, server_context, write_kubeconfig
@@ -67,6 +67,35 @@ async def unavailable(client: KubeClient) -> str:
     return str(caught.value)
 
 
+class TokenFile:
+    """A file with a token, which changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rotate("first")
+
+    def rotate(self, token: str) -> None:
+        self.path.write_text(f"{token}\n")
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> TokenFile:
+    return TokenFile(tmp_path / "token")
+
+
+def rotating(token_file: TokenFile, script: Script) -> Script:
+    """A script that refuses the first token, rotates the file meanwhile, and follows another one afterwards."""
+
+    async def rotate(exchange: Exchange) -> None:
+        if exchange.call.token == "Bearer second":
+            await script(exchange)
+            return
+        token_file.rotate("second")
+        await exchange.respond({}, status=401)
+
+    return rotate
+
+
 class TestTokens:
     async def test_a_token_is_sent(self, tls_server: ApiServer, connect: Connect) -> None:
         await connect({"token": SECRET}).get(NAMESPACE, "east")
@@ -74,53 +103,34 @@ class TestTokens:
         assert tls_server.calls[0].token == f"Bearer {SECRET}"
 
     async def test_a_token_file_is_read_for_every_call(
-        self, tls_server: ApiServer, connect: Connect, tmp_path: Path
+        self, tls_server: ApiServer, connect: Connect, token_file: TokenFile
     ) -> None:
-        file = tmp_path / "token"
-        file.write_text("first\n")
-        client = connect({"tokenFile": "token", "token": "ignored"})
+        client = connect({"tokenFile": token_file.path.name, "token": "ignored"})
 
         await client.get(NAMESPACE, "east")
-        file.write_text("second\n")
+        token_file.rotate("second")
         await client.get(NAMESPACE, "east")
 
         assert [call.token for call in tls_server.calls] == ["Bearer first", "Bearer second"]
 
     async def test_a_call_is_repeated_if_the_token_was_rotated_meanwhile(
-        self, tls_server: ApiServer, connect: Connect, tmp_path: Path
+        self, tls_server: ApiServer, connect: Connect, token_file: TokenFile
     ) -> None:
-        file = tmp_path / "token"
-        file.write_text("first")
+        tls_server.script = rotating(token_file, reply({"spec": 1}))
 
-        async def script(exchange: Exchange) -> None:
-            if exchange.call.token == "Bearer second":
-                await exchange.respond({"spec": 1})
-                return
-            file.write_text("second")
-            await exchange.respond({}, status=401)
-
-        tls_server.script = script
-
-        assert await connect({"tokenFile": str(file)}).get(NAMESPACE, "east") == {"spec": 1}
+        assert await connect({"tokenFile": str(token_file.path)}).get(NAMESPACE, "east") == {"spec": 1}
         assert len(tls_server.calls) == 2
 
     async def test_a_watch_is_repeated_if_the_token_was_rotated_meanwhile(
-        self, tls_server: ApiServer, connect: Connect, tmp_path: Path
+        self, tls_server: ApiServer, connect: Connect, token_file: TokenFile
     ) -> None:
-        file = tmp_path / "token"
-        file.write_text("first")
+        async def stream_nothing(exchange: Exchange) -> None:
+            await exchange.begin_stream()
+            await exchange.end()
 
-        async def script(exchange: Exchange) -> None:
-            if exchange.call.token == "Bearer second":
-                await exchange.begin_stream()
-                await exchange.end()
-                return
-            file.write_text("second")
-            await exchange.respond({}, status=401)
+        tls_server.script = rotating(token_file, stream_nothing)
 
-        tls_server.script = script
-
-        events = connect({"tokenFile": str(file)}).watch(NAMESPACE, resource_version="1")
+        events = connect({"tokenFile": str(token_file.path)}).watch(NAMESPACE, resource_version="1")
 
         assert [event async for event in events] == []
         assert len(tls_server.calls) == 2
@@ -138,31 +148,26 @@ class TestTokens:
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
     async def test_a_token_rotated_at_every_call_is_refused_at_last(
-        self, tls_server: ApiServer, connect: Connect, tmp_path: Path
+        self, tls_server: ApiServer, connect: Connect, token_file: TokenFile
     ) -> None:
-        file = tmp_path / "token"
-        file.write_text("0")
-
         async def script(exchange: Exchange) -> None:
-            file.write_text(str(len(tls_server.calls)))
+            token_file.rotate(str(len(tls_server.calls)))
             await exchange.respond({}, status=401)
 
         tls_server.script = script
 
         with pytest.raises(Unauthorized):
-            await connect({"tokenFile": str(file)}).get(NAMESPACE, "east")
+            await connect({"tokenFile": str(token_file.path)}).get(NAMESPACE, "east")
 
         assert len(tls_server.calls) == 2
 
     async def test_a_vanished_token_file_is_unavailable(
-        self, tls_server: ApiServer, connect: Connect, tmp_path: Path
+        self, tls_server: ApiServer, connect: Connect, token_file: TokenFile
     ) -> None:
-        file = tmp_path / "token"
-        file.write_text("first")
-        client = connect({"tokenFile": str(file)})
-        file.unlink()
+        client = connect({"tokenFile": str(token_file.path)})
+        token_file.path.unlink()
 
-        assert await unavailable(client) == f"token_file {file}: No such file or directory"
+        assert await unavailable(client) == f"token_file {token_file.path}: No such file or directory"
         assert tls_server.calls == []
 
 

@@ -94,10 +94,7 @@ class TestRejections:
         assert (str(error), error.causes) == ("taken", ())
 
     async def test_a_kind_that_is_not_installed_is_not_found(self, server: ApiServer, client: KubeClient) -> None:
-        async def script(exchange: Exchange) -> None:
-            await exchange.respond(body=b"404 page not found\n", status=404, content_type="text/plain")
-
-        server.script = script
+        server.script = reply(body=b"404 page not found\n", status=404, content_type="text/plain")
 
         error = await failure(client)
 
@@ -138,12 +135,9 @@ class TestUnavailable:
     async def test_the_longer_of_two_requested_delays_counts(
         self, server: ApiServer, client: KubeClient, header: str, detail: int | None, seconds: int
     ) -> None:
-        async def script(exchange: Exchange) -> None:
-            details = {} if detail is None else {"retryAfterSeconds": detail}
-            body = {"kind": "Status", "code": 429, "message": "storage is (re)initializing", "details": details}
-            await exchange.respond(body, status=429, retry_after=header)
-
-        server.script = script
+        details = {} if detail is None else {"retryAfterSeconds": detail}
+        body = {"kind": "Status", "code": 429, "message": "storage is (re)initializing", "details": details}
+        server.script = reply(body, status=429, retry_after=header)
 
         error = await failure(client)
 
@@ -151,10 +145,7 @@ class TestUnavailable:
         assert error.retry_after == timedelta(seconds=seconds)
 
     async def test_a_gateway_without_a_status_is_unavailable(self, server: ApiServer, client: KubeClient) -> None:
-        async def script(exchange: Exchange) -> None:
-            await exchange.respond(body=b"no backend", status=503, retry_after="2")
-
-        server.script = script
+        server.script = reply(body=b"no backend", status=503, retry_after="2")
 
         error = await failure(client)
 
@@ -162,10 +153,7 @@ class TestUnavailable:
         assert (str(error), error.retry_after.seconds) == ("503 Service Unavailable: no backend", 2)
 
     async def test_a_redirect_to_a_login_page_is_unavailable(self, server: ApiServer, client: KubeClient) -> None:
-        async def script(exchange: Exchange) -> None:
-            await exchange.respond(body=b"", status=302, location="https://login.example/x?key=secret")
-
-        server.script = script
+        server.script = reply(body=b"", status=302, location="https://login.example/x?key=secret")
 
         error = await failure(client)
 
@@ -183,10 +171,7 @@ class TestUnavailable:
     async def test_a_server_that_does_not_respond_is_unavailable(
         self, server: ApiServer, make_client: MakeClient
     ) -> None:
-        async def script(exchange: Exchange) -> None:
-            await server.closed.wait()
-
-        server.script = script
+        server.script = server.hang
 
         error = await failure(make_client(timeout=timedelta(milliseconds=50)))
 

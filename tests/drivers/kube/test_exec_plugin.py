@@ -315,20 +315,24 @@ class TestRenewal:
         assert problem in await failure(client)
         assert tokens(server) == ["first", "first"]
 
-    async def test_a_refused_token_is_renewed_once(
-        self, server: ApiServer, plugin: Plugin, connect: Connect
-    ) -> None:
+    @pytest.fixture
+    async def outdated(self, plugin: Plugin, connect: Connect) -> KubeClient:
+        """A client with the first token, while the plugin prints the second."""
         plugin.prints(credential(token="first"))
         client = connect()
         await client.get(NAMESPACE, "east")
         plugin.prints(credential(token="second"))
+        return client
 
+    async def test_a_refused_token_is_renewed_once(
+        self, server: ApiServer, plugin: Plugin, outdated: KubeClient
+    ) -> None:
         async def script(exchange: Exchange) -> None:
             await exchange.respond({}, status=200 if exchange.call.token == "Bearer second" else 401)
 
         server.script = script
 
-        await client.get(NAMESPACE, "east")
+        await outdated.get(NAMESPACE, "east")
 
         assert tokens(server) == ["first", "first", "second"]
         assert len(plugin.runs) == 2
@@ -345,12 +349,8 @@ class TestRenewal:
         assert (len(server.calls), len(plugin.runs)) == (2, 2)
 
     async def test_calls_refused_together_run_the_plugin_once(
-        self, server: ApiServer, plugin: Plugin, connect: Connect
+        self, server: ApiServer, plugin: Plugin, outdated: KubeClient
     ) -> None:
-        plugin.prints(credential(token="first"))
-        client = connect()
-        await client.get(NAMESPACE, "east")
-        plugin.prints(credential(token="second"))
         all_refused = asyncio.Barrier(5)
 
         async def script(exchange: Exchange) -> None:
@@ -362,7 +362,7 @@ class TestRenewal:
 
         server.script = script
 
-        await asyncio.gather(*(client.get(NAMESPACE, "east") for _ in range(5)))
+        await asyncio.gather(*(outdated.get(NAMESPACE, "east") for _ in range(5)))
 
         assert len(plugin.runs) == 2
 

@@ -201,10 +201,7 @@ class TestMalformedResponses:
     async def test_a_response_that_is_not_of_the_api_is_unavailable(
         self, server: ApiServer, client: KubeClient, body: bytes
     ) -> None:
-        async def script(exchange: Exchange) -> None:
-            await exchange.respond(body=body)
-
-        server.script = script
+        server.script = reply(body=body)
 
         with pytest.raises(KubeUnavailable, match=f"^{server.url}: expected an object, got something else"):
             await client.get(NAMESPACE, "east")

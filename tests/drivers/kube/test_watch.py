@@ -16,9 +16,10 @@ from sentinel.ports.kube import Bookmark, KubeError, KubeUnavailable, ObjectChan
 from tests.drivers.kube.api_server import ApiServer, Exchange, Script, reply_error, status_object
 from tests.drivers.kube.conftest import MakeClient
 from tests.drivers.kube.kinds import CONFIG, NAMESPACE
+from tests.support.loop_time import HOUR, LoopTime
 from tools.services.server import free_port
 
-TIMEOUT = timedelta(seconds=10)
+TIMEOUT = timedelta(seconds=60)
 
 
 async def watch(client: KubeClient, seen: list[WatchEvent]) -> None:
@@ -120,11 +121,14 @@ class TestEnds:
 
     async def test_a_silent_stream_ends_normally(self, server: ApiServer, make_client: MakeClient) -> None:
         server.script = streaming(("ADDED", {}), then="keep open")
-        seen: list[WatchEvent] = []
+        loop_time = LoopTime()
+        events = _watch_all(make_client(idle_timeout=HOUR))
+        first = await anext(events)
 
-        await watch(make_client(idle_timeout=timedelta(milliseconds=100)), seen)
+        following = asyncio.ensure_future(anext(events, None))
+        await loop_time.advance_until(following.done)
 
-        assert len(seen) == 1
+        assert (first, following.result()) == (ObjectChanged({}), None)
 
     @pytest.mark.parametrize("end", ["cut", "reset"])
     async def test_a_lost_connection_is_unavailable(self, server: ApiServer, client: KubeClient, end: str) -> None:
@@ -169,10 +173,7 @@ class TestEnds:
     async def test_a_watch_that_does_not_begin_is_unavailable(
         self, server: ApiServer, make_client: MakeClient
     ) -> None:
-        async def script(exchange: Exchange) -> None:
-            await server.closed.wait()
-
-        server.script = script
+        server.script = server.hang
         client = make_client(timeout=timedelta(milliseconds=50), idle_timeout=timedelta(milliseconds=1))
 
         error = await watch_fails(client, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -12,44 +11,31 @@ import pytest
 
 from sentinel.core.proxy.facts import Outcome, Resolution
 from sentinel.drivers.proxy_facts import Limits, SystemProxyFacts, system_lookup
+from tests.support.loop_time import HOUR, LoopTime
+from tests.support.thread_gate import ThreadGate
 
-WAIT = 10
-"""Seconds until a test that waits for a thread fails."""
+LONG = timedelta(minutes=1)
+"""Only a test that fails waits this long."""
 
 
-class Gate:
-    """A name server that answers only while it is open, and counts who waits for it."""
+class NameServer(ThreadGate):
+    """Answers only while it is open."""
 
     def __init__(self) -> None:
-        self.is_open = threading.Event()
-        self.has_waiting = threading.Semaphore(0)
+        super().__init__()
         self.started: list[str] = []
-        self.running = 0
-        self.most_running = 0
-        self._lock = threading.Lock()
 
     def lookup(self, host: str) -> list[str]:
-        with self._lock:
-            self.started.append(host)
-            self.running += 1
-            self.most_running = max(self.most_running, self.running)
-        self.has_waiting.release()
-        assert self.is_open.wait(WAIT)
-        with self._lock:
-            self.running -= 1
+        self.started.append(host)
+        self.wait()
         return ["10.0.0.1"]
-
-    async def wait_for(self, count: int) -> None:
-        """Wait until so many more lookups have started."""
-        for _ in range(count):
-            assert await asyncio.to_thread(self.has_waiting.acquire, timeout=WAIT)
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.is_open.set()
+def server() -> Iterator[NameServer]:
+    server = NameServer()
+    yield server
+    server.open()
 
 
 def outcomes(found: dict[str, Resolution]) -> dict[str, Outcome]:
@@ -67,17 +53,17 @@ def raising(error: Exception) -> Callable[[str], list[str]]:
     return lookup
 
 
-async def test_only_so_many_lookups_run_at_once(gate: Gate) -> None:
-    facts = SystemProxyFacts(limits=Limits(at_once=3, time=timedelta(seconds=WAIT)), lookup=gate.lookup)
+async def test_only_so_many_lookups_run_at_once(server: NameServer) -> None:
+    facts = SystemProxyFacts(limits=Limits(at_once=3, time=LONG), lookup=server.lookup)
     hosts = [f"h{number}" for number in range(10)]
 
     async with asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(resolve(facts, *half)) for half in (hosts[:5], hosts[5:])]
-        await gate.wait_for(3)
-        gate.is_open.set()
+        await server.until_arrived(3)
+        server.open()
 
-    assert gate.most_running == 3
-    assert sorted(gate.started) == hosts
+    assert server.most_running == 3
+    assert sorted(server.started) == hosts
     assert {outcome for call in calls for outcome in outcomes(call.result()).values()} == {Outcome.USABLE}
 
 
@@ -94,41 +80,51 @@ async def test_names_beyond_the_limit_are_not_tried() -> None:
     }
 
 
-async def test_a_call_ends_in_time_although_the_name_server_hangs(gate: Gate) -> None:
-    facts = SystemProxyFacts(limits=Limits(at_once=2, time=timedelta(milliseconds=200)), lookup=gate.lookup)
+async def test_a_call_ends_in_time_although_the_name_server_hangs(server: NameServer) -> None:
+    loop_time = LoopTime()
+    facts = SystemProxyFacts(limits=Limits(at_once=2, time=HOUR), lookup=server.lookup)
 
-    found = await resolve(facts, "a", "b", "c")
+    call = asyncio.create_task(resolve(facts, "a", "b", "c"))
+    await server.until_arrived(2)
+    loop_time.advance(HOUR)
+    found = await call
 
     assert found == {
-        "a": Resolution(Outcome.FAILED, "no answer within 0.2s"),
-        "b": Resolution(Outcome.FAILED, "no answer within 0.2s"),
+        "a": Resolution(Outcome.FAILED, "no answer within 3600s"),
+        "b": Resolution(Outcome.FAILED, "no answer within 3600s"),
         "c": Resolution(Outcome.NOT_TRIED),
     }
 
 
-async def test_abandoned_lookups_count_until_they_end(gate: Gate) -> None:
-    facts = SystemProxyFacts(limits=Limits(at_once=1, time=timedelta(milliseconds=200)), lookup=gate.lookup)
-    await resolve(facts, "a")
+async def test_abandoned_lookups_count_until_they_end(server: NameServer) -> None:
+    loop_time = LoopTime()
+    facts = SystemProxyFacts(limits=Limits(at_once=1, time=HOUR), lookup=server.lookup)
+    abandoned = asyncio.create_task(resolve(facts, "a"))
+    await server.until_arrived()
+    loop_time.advance(HOUR)
+    await abandoned
 
-    during = await resolve(facts, "b")
-    gate.is_open.set()
-    while outcomes(await resolve(facts, "c")) != {"c": Outcome.USABLE}:
-        pass
+    call = asyncio.create_task(resolve(facts, "b"))
+    await loop_time.advance_until(call.done)
+    during = call.result()
+    server.open()
+    after = await resolve(facts, "c")
 
+    assert outcomes(after) == {"c": Outcome.USABLE}
     assert outcomes(during) == {"b": Outcome.NOT_TRIED}
-    assert "b" not in gate.started
-    assert gate.most_running == 1
+    assert "b" not in server.started
+    assert server.most_running == 1
 
 
-async def test_a_cancelled_call_gives_its_slot_back(gate: Gate) -> None:
-    facts = SystemProxyFacts(limits=Limits(at_once=1, time=timedelta(seconds=WAIT)), lookup=gate.lookup)
+async def test_a_cancelled_call_gives_its_slot_back(server: NameServer) -> None:
+    facts = SystemProxyFacts(limits=Limits(at_once=1, time=LONG), lookup=server.lookup)
     call = asyncio.create_task(resolve(facts, "a"))
-    await gate.wait_for(1)
+    await server.until_arrived(1)
 
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    gate.is_open.set()
+    server.open()
 
     assert outcomes(await resolve(facts, "b")) == {"b": Outcome.USABLE}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 
 import hypothesis
@@ -20,9 +20,10 @@ from sentinel.drivers.proxy_facts import Limits, SystemProxyFacts
 from sentinel.drivers.proxy_facts.pem import MAX_BYTES, MAX_CERTIFICATES, read_certificates, read_key
 from sentinel.runtime.certificates import CertificateFiles, issue
 from tests.support.examples import examples
+from tests.support.loop_time import HOUR, LoopTime
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-WAIT = 10
+WAIT = 60
 """Seconds until a test that waits for a thread fails."""
 PEM = serialization.Encoding.PEM
 PARAMETERS = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
@@ -136,11 +137,14 @@ class SlowFiles(Mapping[str, bytes]):
 
     def __init__(self, *references: str) -> None:
         self.is_open = threading.Event()
+        self.is_waiting = threading.Event()
         self.taken: list[str] = []
         self._references = references
 
     def __getitem__(self, reference: str) -> bytes:
-        assert reference == self._references[0] or self.is_open.wait(WAIT)
+        if reference != self._references[0]:
+            self.is_waiting.set()
+            assert self.is_open.wait(WAIT)
         self.taken.append(reference)
         return files().key
 
@@ -152,10 +156,13 @@ class SlowFiles(Mapping[str, bytes]):
 
 
 async def test_reading_ends_in_time_with_what_was_read() -> None:
-    facts = SystemProxyFacts(limits=Limits(time=timedelta(milliseconds=200)))
+    facts, loop_time = SystemProxyFacts(limits=Limits(time=HOUR)), LoopTime()
     contents = SlowFiles("a", "b", "c")
 
-    found = await facts.read_keys(contents)
+    reading = asyncio.create_task(facts.read_keys(contents))
+    await asyncio.to_thread(contents.is_waiting.wait, WAIT)
+    loop_time.advance(HOUR)
+    found = await reading
     contents.is_open.set()
     for thread in threading.enumerate():
         if thread.name.endswith(" certificates"):

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.brokers.pubsub import emulator_host
 from tests.support.missing_service import skip_or_fail
+from tests.support.service_command import run_with_service
 from tools.services import pubsub
 from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
 from tools.services.server import LOOPBACK, NotListening, ServiceMissing, free_port
 
-ROOT = Path(__file__).parents[3]
 PRINT_HOST = f"import os; print(os.environ.get('{EMULATOR_VARIABLE}', 'none'))"
 
 
 def run_with_pubsub(**environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command that prints its emulator host."""
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in (EMULATOR_VARIABLE, "SENTINEL_REQUIRE_ALL")
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "tools.services", "pubsub", "--", sys.executable, "-c", PRINT_HOST],
-        cwd=ROOT,
-        env=inherited | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    unset = (EMULATOR_VARIABLE, "SENTINEL_REQUIRE_ALL")
+    return run_with_service("pubsub", PRINT_HOST, unset=unset, **environment)
 
 
 def test_an_emulator_is_started_for_the_command_and_stopped_after_it(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ class TestConnection:
             publishing = asyncio.create_task(publisher.publish(make_events(3), deadline=TIMEOUT))
             await eventually(lambda: len(proxy.sent) > sent)
             await publisher.close()
-            receipt = await asyncio.wait_for(publishing, timeout=5)
+            receipt = await asyncio.wait_for(publishing, timeout=TIMEOUT.total_seconds())
 
         assert list(receipt.outcomes) == [PublishOutcome.UNCONFIRMED] * 3
         assert receipt.error == "the publisher is not open"

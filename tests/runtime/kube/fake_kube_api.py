@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 
@@ -34,8 +34,8 @@ class Call(msgspec.Struct, frozen=True):
     time: float
     """In seconds of the event loop."""
     resource_version: str = ""
-    selection: tuple[str, str, str] = ("", "", "")
-    """The namespace, the label selector and the field selector."""
+    selection: Mapping[str, str] = {}
+    """Namespace and selectors."""
     body: KubeObject = {}
 
 
@@ -91,6 +91,10 @@ class FakeKubeApi:
         metadata: dict[str, Json] = {"name": name, "namespace": namespace, "uid": uid}
         return await self._store({"apiVersion": "ex.io/v1", "kind": "Widget", "metadata": metadata, **fields})
 
+    async def put_all(self, names: Iterable[str], *, size: int) -> None:
+        for name in names:
+            await self.put(name, size=size)
+
     async def remove(self, name: str, *, namespace: str = "prod") -> None:
         """Delete an object as another client would."""
         removed = self.objects.pop(ObjectKey(namespace, name))
@@ -128,33 +132,19 @@ class FakeKubeApi:
         return found
 
     async def list(
-        self,
-        kind: KubeKind,
-        *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        chunk_size: int = 500,
+        self, kind: KubeKind, *, chunk_size: int = 500, **selection: str
     ) -> AsyncGenerator[ListChunk, None]:
-        selection = (namespace, label_selector, field_selector)
         await self._begin("list", selection=selection)
         version = str(self._version)
-        items = [each for key, each in self.objects.items() if _is_selected(key, namespace, field_selector)]
+        items = [each for key, each in self.objects.items() if _is_selected(key, **selection)]
         for start in range(0, max(len(items), 1), self.chunk_size):
             if start:
                 await self._begin("list chunk")
             yield ListChunk(items[start : start + self.chunk_size], version)
 
     async def watch(
-        self,
-        kind: KubeKind,
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: KubeKind, *, resource_version: str, **selection: str
     ) -> AsyncGenerator[WatchEvent, None]:
-        selection = (namespace, label_selector, field_selector)
         await self._begin("watch", resource_version=resource_version, selection=selection)
         if int(resource_version) < self._oldest:
             raise ResourceExpired(f"too old resource version: {resource_version}", status=410)
@@ -171,9 +161,7 @@ class FakeKubeApi:
                 while position < len(self._history):
                     event = self._history[position][1]
                     position += 1
-                    if isinstance(event, Bookmark) or _is_selected(
-                        objects.key(event.object), namespace, field_selector
-                    ):
+                    if isinstance(event, Bookmark) or _is_selected(objects.key(event.object), **selection):
                         yield event
                 if self.are_streams_short:
                     return
@@ -221,11 +209,11 @@ class FakeKubeApi:
         verb: str,
         *,
         resource_version: str = "",
-        selection: tuple[str, str, str] = ("", "", ""),
+        selection: Mapping[str, str] | None = None,
         body: KubeObject | None = None,
     ) -> None:
         time = asyncio.get_running_loop().time()
-        self.calls.append(Call(verb, time, resource_version, selection, body or {}))
+        self.calls.append(Call(verb, time, resource_version, selection or {}, body or {}))
         if self.before_call is not None:
             await self.before_call()
         await asyncio.sleep(self.delays.get(verb, 0))
@@ -261,5 +249,8 @@ class FakeKubeApi:
             self._changed.notify_all()
 
 
-def _is_selected(key: ObjectKey, namespace: str, field_selector: str) -> bool:
+def _is_selected(
+    key: ObjectKey, *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+) -> bool:
+    """Labels are not kept, so that they select everything."""
     return namespace in ("", key.namespace) and field_selector in ("", f"metadata.name={key.name}")

@@ -70,10 +70,13 @@ class Recording:
             self.stopping.request()
 
 
-@simulated
-async def test_an_event_is_created_as_kubernetes_expects_it() -> None:
-    recording = Recording()
+@pytest.fixture
+def recording() -> Recording:
+    return Recording()
 
+
+@simulated
+async def test_an_event_is_created_as_kubernetes_expects_it(recording: Recording) -> None:
     async with recording.running():
         recording.record()
         await asyncio.sleep(1)
@@ -105,9 +108,7 @@ async def test_an_event_is_created_as_kubernetes_expects_it() -> None:
 
 
 @simulated
-async def test_events_about_objects_without_a_namespace_go_to_default() -> None:
-    recording = Recording()
-
+async def test_events_about_objects_without_a_namespace_go_to_default(recording: Recording) -> None:
     async with recording.running():
         recording.record(about=ObjectReference("v1", "Node", "", "n"))
         await asyncio.sleep(1)
@@ -118,9 +119,7 @@ async def test_events_about_objects_without_a_namespace_go_to_default() -> None:
 
 
 @simulated
-async def test_equal_events_are_sent_once_in_five_minutes() -> None:
-    recording = Recording()
-
+async def test_equal_events_are_sent_once_in_five_minutes(recording: Recording) -> None:
     async with recording.running():
         for _ in range(10):
             recording.record()
@@ -130,9 +129,7 @@ async def test_equal_events_are_sent_once_in_five_minutes() -> None:
 
 
 @simulated
-async def test_events_that_differ_in_anything_are_all_sent() -> None:
-    recording = Recording()
-
+async def test_events_that_differ_in_anything_are_all_sent(recording: Recording) -> None:
     async with recording.running():
         recorder = recording.recorder
         recorder.record(ABOUT, EventType.NORMAL, "Started", "one")
@@ -146,9 +143,7 @@ async def test_events_that_differ_in_anything_are_all_sent() -> None:
 
 
 @simulated
-async def test_a_clock_that_was_set_back_suppresses_nothing() -> None:
-    recording = Recording()
-
+async def test_a_clock_that_was_set_back_suppresses_nothing(recording: Recording) -> None:
     async with recording.running():
         recording.record()
         recording.clock.offset = -timedelta(hours=1)
@@ -159,9 +154,7 @@ async def test_a_clock_that_was_set_back_suppresses_nothing() -> None:
 
 
 @simulated
-async def test_the_memory_for_repetitions_is_bounded() -> None:
-    recording = Recording()
-
+async def test_the_memory_for_repetitions_is_bounded(recording: Recording) -> None:
     async with recording.running():
         for number in range(1001):
             recording.record(str(number))
@@ -175,9 +168,7 @@ async def test_the_memory_for_repetitions_is_bounded() -> None:
 
 
 @simulated
-async def test_secrets_are_masked_before_the_message_is_shortened() -> None:
-    recording = Recording()
-
+async def test_secrets_are_masked_before_the_message_is_shortened(recording: Recording) -> None:
     async with recording.running():
         recording.record("cannot connect to amqp://user:hunter2@broker")
         recording.record("x" * 1000 + " amqp://user:hunter2hunter2hunter2@broker")
@@ -189,9 +180,7 @@ async def test_secrets_are_masked_before_the_message_is_shortened() -> None:
 
 
 @simulated
-async def test_a_long_message_is_cut_to_a_kilobyte() -> None:
-    recording = Recording()
-
+async def test_a_long_message_is_cut_to_a_kilobyte(recording: Recording) -> None:
     async with recording.running():
         recording.record("ü" * 10_000)
         recording.record("\ud800 lone surrogates cannot be sent")
@@ -237,8 +226,7 @@ async def test_the_name_of_an_event_starts_with_that_of_its_object(name: str, ex
 
 
 @simulated
-async def test_recording_does_not_wait_for_the_server() -> None:
-    recording = Recording()
+async def test_recording_does_not_wait_for_the_server(recording: Recording) -> None:
     recording.api.hanging.add("create")
 
     async with recording.running():
@@ -249,8 +237,7 @@ async def test_recording_does_not_wait_for_the_server() -> None:
 
 
 @simulated
-async def test_if_too_many_wait_the_oldest_are_dropped_and_counted() -> None:
-    recording = Recording()
+async def test_if_too_many_wait_the_oldest_are_dropped_and_counted(recording: Recording) -> None:
     for number in range(MAX_WAITING + 3):
         recording.record(str(number))
     assert recording.recorder.dropped == 3
@@ -263,8 +250,7 @@ async def test_if_too_many_wait_the_oldest_are_dropped_and_counted() -> None:
 
 
 @simulated
-async def test_an_unavailable_server_is_tried_again_in_order() -> None:
-    recording = Recording()
+async def test_an_unavailable_server_is_tried_again_in_order(recording: Recording) -> None:
     recording.api.fail("create", RESET, RESET, RESET)
 
     async with recording.running():
@@ -278,8 +264,7 @@ async def test_an_unavailable_server_is_tried_again_in_order() -> None:
 
 
 @simulated
-async def test_an_event_whose_response_was_lost_is_created_once() -> None:
-    recording = Recording()
+async def test_an_event_whose_response_was_lost_is_created_once(recording: Recording) -> None:
     recording.api.losing.add("create")
 
     async with recording.running():
@@ -294,8 +279,7 @@ async def test_an_event_whose_response_was_lost_is_created_once() -> None:
 
 
 @simulated
-async def test_an_event_is_dropped_after_some_attempts() -> None:
-    recording = Recording()
+async def test_an_event_is_dropped_after_some_attempts(recording: Recording) -> None:
     recording.api.fail("create", *[RESET] * 6)
 
     async with recording.running():
@@ -312,9 +296,8 @@ async def test_an_event_is_dropped_after_some_attempts() -> None:
 )
 @simulated
 async def test_an_event_that_is_rejected_is_dropped_at_once(
-    error: Exception, caplog: pytest.LogCaptureFixture
+    recording: Recording, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recording = Recording()
     recording.api.fail("create", error)
 
     async with recording.running():
@@ -338,8 +321,7 @@ async def test_an_event_that_is_rejected_is_dropped_at_once(
 
 
 @simulated
-async def test_waiting_events_are_sent_at_shutdown() -> None:
-    recording = Recording()
+async def test_waiting_events_are_sent_at_shutdown(recording: Recording) -> None:
     recording.api.delays["create"] = 0.5
 
     async with recording.running():
@@ -351,8 +333,7 @@ async def test_waiting_events_are_sent_at_shutdown() -> None:
 
 
 @simulated
-async def test_events_recorded_while_others_stop_are_sent_when_it_is_closed() -> None:
-    recording = Recording()
+async def test_events_recorded_while_others_stop_are_sent_when_it_is_closed(recording: Recording) -> None:
     async with recording.running():
         await asyncio.sleep(1)
 
@@ -363,8 +344,7 @@ async def test_events_recorded_while_others_stop_are_sent_when_it_is_closed() ->
 
 
 @simulated
-async def test_a_hanging_server_delays_shutdown_only_briefly() -> None:
-    recording = Recording()
+async def test_a_hanging_server_delays_shutdown_only_briefly(recording: Recording) -> None:
     recording.api.hanging.add("create")
 
     async with recording.running():
@@ -377,8 +357,7 @@ async def test_a_hanging_server_delays_shutdown_only_briefly() -> None:
 
 
 @simulated
-async def test_at_shutdown_an_unavailable_server_is_tried_once() -> None:
-    recording = Recording()
+async def test_at_shutdown_an_unavailable_server_is_tried_once(recording: Recording) -> None:
     recording.api.failing["create"] = RESET
 
     async with recording.running():

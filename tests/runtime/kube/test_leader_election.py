@@ -134,6 +134,34 @@ class Process:
             await asyncio.wait((self._task,))
 
 
+@pytest.fixture
+def server() -> FakeKubeApi:
+    return FakeKubeApi()
+
+
+@pytest.fixture
+def process(server: FakeKubeApi) -> Process:
+    return Process(server, "a")
+
+
+@pytest.fixture
+def first(server: FakeKubeApi) -> Process:
+    return Process(server, "a")
+
+
+@pytest.fixture
+def second(server: FakeKubeApi) -> Process:
+    return Process(server, "b")
+
+
+async def take_lease(server: FakeKubeApi, *, holder: str) -> None:
+    """Take the Lease as a process would that does not wait for its end."""
+    taken = lease.taken(
+        server.objects[KEY], holder=holder, duration=timedelta(seconds=15), time=START, annotations={}
+    )
+    await server.replace(KubeKind("", "", "", ""), taken, namespace="prod")
+
+
 @asynccontextmanager
 async def running(*processes: Process, apart: float = 0.1) -> AsyncIterator[None]:
     """Start the processes one after the other, and kill them at the end."""
@@ -154,10 +182,9 @@ def stored_spec(server: FakeKubeApi) -> Mapping[str, Json]:
 
 
 @simulated
-async def test_the_first_process_leads_and_the_second_follows() -> None:
-    server = FakeKubeApi()
-    first, second = Process(server, "a"), Process(server, "b")
-
+async def test_the_first_process_leads_and_the_second_follows(
+    server: FakeKubeApi, first: Process, second: Process
+) -> None:
     async with running(first, second):
         await asyncio.sleep(60)
 
@@ -170,22 +197,18 @@ async def test_the_first_process_leads_and_the_second_follows() -> None:
 
 
 @simulated
-async def test_only_get_create_and_update_are_used_and_renewals_are_one_call() -> None:
-    server = FakeKubeApi()
-    leader = Process(server, "a")
-
-    async with running(leader):
+async def test_only_get_create_and_update_are_used_and_renewals_are_one_call(process: Process) -> None:
+    async with running(process):
         await asyncio.sleep(10)
 
-    assert [call.verb for call in leader.link.calls] == ["get", "create", *["replace"] * 5]
-    assert leader.link.times("replace") == pytest.approx([2, 4, 6, 8, 10])
+    assert [call.verb for call in process.link.calls] == ["get", "create", *["replace"] * 5]
+    assert process.link.times("replace") == pytest.approx([2, 4, 6, 8, 10])
 
 
 @simulated
-async def test_after_a_kill_another_leads_within_the_lease_and_a_retry_period() -> None:
-    server = FakeKubeApi()
-    first, second = Process(server, "a"), Process(server, "b")
-
+async def test_after_a_kill_another_leads_within_the_lease_and_a_retry_period(
+    server: FakeKubeApi, first: Process, second: Process
+) -> None:
     async with running(first, second, apart=1):
         await asyncio.sleep(10)
         await first.kill()
@@ -198,10 +221,9 @@ async def test_after_a_kill_another_leads_within_the_lease_and_a_retry_period() 
 
 
 @simulated
-async def test_a_clean_shutdown_releases_the_lease_for_the_next_look() -> None:
-    server = FakeKubeApi()
-    first, second = Process(server, "a"), Process(server, "b")
-
+async def test_a_clean_shutdown_releases_the_lease_for_the_next_look(
+    server: FakeKubeApi, first: Process, second: Process
+) -> None:
     async with running(first, second, apart=1):
         await asyncio.sleep(10)
         await first.stop()
@@ -213,10 +235,7 @@ async def test_a_clean_shutdown_releases_the_lease_for_the_next_look() -> None:
 
 
 @simulated
-async def test_a_follower_that_stops_makes_no_calls() -> None:
-    server = FakeKubeApi()
-    first, second = Process(server, "a"), Process(server, "b")
-
+async def test_a_follower_that_stops_makes_no_calls(first: Process, second: Process) -> None:
     async with running(first, second):
         await asyncio.sleep(1)
         second.link.cut()
@@ -228,9 +247,9 @@ async def test_a_follower_that_stops_makes_no_calls() -> None:
 
 
 @simulated
-async def test_a_process_stopped_while_it_takes_the_lease_releases_it() -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
+async def test_a_process_stopped_while_it_takes_the_lease_releases_it(
+    server: FakeKubeApi, process: Process
+) -> None:
     process.link.losing.add("create")
 
     async with running(process):
@@ -243,10 +262,7 @@ async def test_a_process_stopped_while_it_takes_the_lease_releases_it() -> None:
 
 
 @simulated
-async def test_a_release_that_fails_delays_shutdown_only_briefly() -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
-
+async def test_a_release_that_fails_delays_shutdown_only_briefly(server: FakeKubeApi, process: Process) -> None:
     async with running(process):
         await asyncio.sleep(5)
         process.link.cut()
@@ -258,24 +274,17 @@ async def test_a_release_that_fails_delays_shutdown_only_briefly() -> None:
 
 
 @simulated
-async def test_the_lease_of_another_process_is_not_released() -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
-
+async def test_the_lease_of_another_process_is_not_released(server: FakeKubeApi, process: Process) -> None:
     async with running(process):
         await asyncio.sleep(1)
-        taken = lease.taken(
-            server.objects[KEY], holder="b", duration=timedelta(seconds=15), time=START, annotations={}
-        )
-        await server.replace(KubeKind("", "", "", ""), taken, namespace="prod")
+        await take_lease(server, holder="b")
         await process.stop()
 
     assert stored_spec(server)["holderIdentity"] == "b"
 
 
 @simulated
-async def test_what_the_leader_has_begun_ends_before_the_release() -> None:
-    server = FakeKubeApi()
+async def test_what_the_leader_has_begun_ends_before_the_release(server: FakeKubeApi) -> None:
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     process = Process(server, "a", before_release=lambda: ended)
 
@@ -294,8 +303,7 @@ async def test_what_the_leader_has_begun_ends_before_the_release() -> None:
 
 
 @simulated
-async def test_a_drain_that_takes_too_long_leaves_the_lease_to_expire() -> None:
-    server = FakeKubeApi()
+async def test_a_drain_that_takes_too_long_leaves_the_lease_to_expire(server: FakeKubeApi) -> None:
     process = Process(server, "a", before_release=lambda: asyncio.get_running_loop().create_future())
 
     async with running(process):
@@ -309,10 +317,7 @@ async def test_a_drain_that_takes_too_long_leaves_the_lease_to_expire() -> None:
 
 
 @simulated
-async def test_a_stopped_process_can_compete_again() -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
-
+async def test_a_stopped_process_can_compete_again(server: FakeKubeApi, process: Process) -> None:
     async with running(process):
         await asyncio.sleep(1)
         await process.stop()
@@ -326,10 +331,7 @@ async def test_a_stopped_process_can_compete_again() -> None:
 
 @pytest.mark.parametrize("fault", ["hanging", "failing"])
 @simulated
-async def test_a_leader_without_renewals_stops_at_the_deadline(fault: str) -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
-
+async def test_a_leader_without_renewals_stops_at_the_deadline(process: Process, fault: str) -> None:
     async with running(process):
         await asyncio.sleep(6)  # the last renewal was sent at 6
         if fault == "hanging":
@@ -391,8 +393,7 @@ async def test_a_response_after_the_deadline_starts_another_term() -> None:
 
 
 @simulated
-async def test_the_deadline_counts_from_the_sending_of_a_renewal() -> None:
-    process = Process(FakeKubeApi(), "a")
+async def test_the_deadline_counts_from_the_sending_of_a_renewal(process: Process) -> None:
     process.link.delays["replace"] = 4
 
     async with running(process):
@@ -404,10 +405,9 @@ async def test_the_deadline_counts_from_the_sending_of_a_renewal() -> None:
 
 
 @simulated
-async def test_a_foreign_write_to_the_lease_is_no_problem(caplog: pytest.LogCaptureFixture) -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
-
+async def test_a_foreign_write_to_the_lease_is_no_problem(
+    server: FakeKubeApi, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(process):
         await asyncio.sleep(5)
         await server.replace(KubeKind("", "", "", ""), server.objects[KEY], namespace="prod")
@@ -421,10 +421,7 @@ async def test_a_foreign_write_to_the_lease_is_no_problem(caplog: pytest.LogCapt
 
 
 @simulated
-async def test_a_leader_that_lost_one_renewal_goes_on() -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
-
+async def test_a_leader_that_lost_one_renewal_goes_on(process: Process) -> None:
     async with running(process):
         await asyncio.sleep(5)
         process.link.fail("replace", RESET)
@@ -438,10 +435,9 @@ async def test_a_leader_that_lost_one_renewal_goes_on() -> None:
 
 
 @simulated
-async def test_a_leader_that_was_cut_off_does_not_return_while_another_leads() -> None:
-    server = FakeKubeApi()
-    first, second = Process(server, "a"), Process(server, "b")
-
+async def test_a_leader_that_was_cut_off_does_not_return_while_another_leads(
+    first: Process, second: Process
+) -> None:
     async with running(first, second):
         await asyncio.sleep(5)
         first.link.cut()
@@ -457,24 +453,17 @@ async def test_a_leader_that_was_cut_off_does_not_return_while_another_leads() -
 
 
 @simulated
-async def test_a_leader_learns_that_another_holds_the_lease() -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
-
+async def test_a_leader_learns_that_another_holds_the_lease(server: FakeKubeApi, process: Process) -> None:
     async with running(process):
         await asyncio.sleep(5)
-        taken = lease.taken(
-            server.objects[KEY], holder="b", duration=timedelta(seconds=15), time=START, annotations={}
-        )
-        await server.replace(KubeKind("", "", "", ""), taken, namespace="prod")
+        await take_lease(server, holder="b")
         await asyncio.sleep(5)
 
         assert process.stopped == ["b holds the Lease"]
 
 
 @simulated
-async def test_the_next_leader_knows_what_the_last_one_published_and_when() -> None:
-    server = FakeKubeApi()
+async def test_the_next_leader_knows_what_the_last_one_published_and_when(server: FakeKubeApi) -> None:
     number = iter(range(1000))
     first = Process(server, "a", facts=lambda: {"ex.io/cycle": str(next(number))})
     second = Process(server, "b", facts=lambda: {"ex.io/cycle": "mine"})
@@ -495,8 +484,7 @@ async def test_the_next_leader_knows_what_the_last_one_published_and_when() -> N
 
 
 @simulated
-async def test_the_last_facts_are_published_with_the_release() -> None:
-    server = FakeKubeApi()
+async def test_the_last_facts_are_published_with_the_release(server: FakeKubeApi) -> None:
     facts = {"ex.io/cycle": "1"}
     process = Process(server, "a", facts=lambda: facts)
 
@@ -509,8 +497,7 @@ async def test_the_last_facts_are_published_with_the_release() -> None:
 
 
 @simulated
-async def test_a_new_leader_keeps_the_facts_of_the_last_until_it_renews() -> None:
-    server = FakeKubeApi()
+async def test_a_new_leader_keeps_the_facts_of_the_last_until_it_renews(server: FakeKubeApi) -> None:
     first = Process(server, "a", facts=lambda: {"ex.io/cycle": "1"})
     second = Process(server, "b", facts=lambda: {"ex.io/cycle": "mine"})
 
@@ -524,14 +511,13 @@ async def test_a_new_leader_keeps_the_facts_of_the_last_until_it_renews() -> Non
 
 
 @simulated
-async def test_callbacks_that_raise_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_callbacks_that_raise_end_nothing(server: FakeKubeApi, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*arguments: object) -> Mapping[str, str]:
         raise RuntimeError("a bug")
 
     def fail_silently(argument: object) -> None:
         fail()
 
-    server = FakeKubeApi()
     elector = LeaderElector(
         api=server,
         name="l",
@@ -558,9 +544,7 @@ async def test_callbacks_that_raise_end_nothing(caplog: pytest.LogCaptureFixture
 
 
 @simulated
-async def test_a_lease_that_cannot_be_read_is_a_problem_with_its_time() -> None:
-    server = FakeKubeApi()
-    process = Process(server, "a")
+async def test_a_lease_that_cannot_be_read_is_a_problem_with_its_time(process: Process) -> None:
     assert process.elector.problem() == "lease prod/sentinel-a: no response yet"
     assert not process.is_leader
     process.link.failing["get"] = Forbidden("leases is forbidden", status=403)
@@ -578,8 +562,7 @@ async def test_a_lease_that_cannot_be_read_is_a_problem_with_its_time() -> None:
 
 
 @simulated
-async def test_a_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    process = Process(FakeKubeApi(), "a")
+async def test_a_repeated_failure_is_logged_once(process: Process, caplog: pytest.LogCaptureFixture) -> None:
     process.link.failing["get"] = RESET
 
     async with running(process):
@@ -591,9 +574,8 @@ async def test_a_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("error", [ValueError("a bug in the driver"), asyncio.CancelledError()])
 @simulated
 async def test_an_unexpected_error_does_not_end_the_election(
-    error: Exception, caplog: pytest.LogCaptureFixture
+    process: Process, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    process = Process(FakeKubeApi(), "a")
     process.link.fail("get", error)
 
     async with running(process):
@@ -604,10 +586,8 @@ async def test_an_unexpected_error_does_not_end_the_election(
 
 
 @simulated
-async def test_a_malformed_lease_is_a_problem() -> None:
-    server = FakeKubeApi()
+async def test_a_malformed_lease_is_a_problem(server: FakeKubeApi, process: Process) -> None:
     await server.put(KEY.name, spec={"holderIdentity": 5})
-    process = Process(server, "a")
 
     async with running(process):
         await asyncio.sleep(5)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -68,12 +69,11 @@ class Following:
         self,
         api: FakeKubeApi,
         *,
-        resync: timedelta | None = None,
         keep: Callable[[KubeObject], Json] = size_of,
         on_change: Callable[[Change[Json]], None] = lambda change: None,
-        namespace: str = "",
-        field_selector: str = "",
+        **options: Any,
     ) -> None:
+        """The options are those of `Reflector`."""
         self.api = api
         self.changes: list[Change[Json]] = []
         self._on_change = on_change
@@ -81,16 +81,14 @@ class Following:
         self.reflector: Reflector[Json] = Reflector(
             api=api,
             kind=WIDGET,
-            namespace=namespace,
-            field_selector=field_selector,
             keep=keep,
             handler=self._handle,
-            resync=resync,
             clock=SimulatedClock(),
             log=get_logger("test"),
             observe=self.observed.append,
             backoff=BACKOFF,
             jitter=lambda: 0.5,
+            **options,
         )
 
     def _handle(self, change: Change[Json]) -> None:
@@ -119,6 +117,16 @@ class Following:
             stopping.request()
 
 
+@pytest.fixture
+def api() -> FakeKubeApi:
+    return FakeKubeApi()
+
+
+@pytest.fixture
+def following(api: FakeKubeApi) -> Following:
+    return Following(api)
+
+
 async def settle(seconds: float = 0.01) -> None:
     """Let everything happen that is due."""
     await asyncio.sleep(seconds)
@@ -128,11 +136,10 @@ async def settle(seconds: float = 0.01) -> None:
 
 
 @simulated
-async def test_all_objects_are_listed_in_chunks_and_reported_as_added() -> None:
-    api = FakeKubeApi()
-    for name in "abcde":
-        await api.put(name, size=1)
-    following = Following(api)
+async def test_all_objects_are_listed_in_chunks_and_reported_as_added(
+    api: FakeKubeApi, following: Following
+) -> None:
+    await api.put_all("abcde", size=1)
 
     async with following.running():
         assert following.summary == [("Added", name) for name in "abcde"]
@@ -143,10 +150,8 @@ async def test_all_objects_are_listed_in_chunks_and_reported_as_added() -> None:
 
 
 @simulated
-async def test_changes_are_reported_with_what_was_kept_before() -> None:
-    api = FakeKubeApi()
+async def test_changes_are_reported_with_what_was_kept_before(api: FakeKubeApi, following: Following) -> None:
     first = await api.put("a", size=1)
-    following = Following(api)
 
     async with following.running():
         second = await api.put("a", size=2)
@@ -164,12 +169,11 @@ async def test_changes_are_reported_with_what_was_kept_before() -> None:
 
 
 @simulated
-async def test_the_copy_is_updated_before_the_handler_is_called() -> None:
-    api = FakeKubeApi()
+async def test_the_copy_is_updated_before_the_handler_is_called(api: FakeKubeApi) -> None:
     seen: list[Json] = []
-    following = Following(api, on_change=lambda change: seen.append(following.reflector.get(change.key)))
+    reader = Following(api, on_change=lambda change: seen.append(reader.reflector.get(change.key)))
 
-    async with following.running():
+    async with reader.running():
         await api.put("a", size=1)
         await settle()
         await api.remove("a")
@@ -179,8 +183,7 @@ async def test_the_copy_is_updated_before_the_handler_is_called() -> None:
 
 
 @simulated
-async def test_by_default_the_whole_object_is_kept() -> None:
-    api = FakeKubeApi()
+async def test_by_default_the_whole_object_is_kept(api: FakeKubeApi) -> None:
     stored = await api.put("a", size=1)
     changes: list[Change[KubeObject]] = []
     reflector: Reflector[KubeObject] = Reflector(
@@ -197,8 +200,7 @@ async def test_by_default_the_whole_object_is_kept() -> None:
 
 
 @simulated
-async def test_the_selection_is_passed_to_every_request() -> None:
-    api = FakeKubeApi()
+async def test_the_selection_is_passed_to_every_request(api: FakeKubeApi) -> None:
     await api.put("a")
     await api.put("b")
     await api.put("a", namespace="test")
@@ -209,14 +211,13 @@ async def test_the_selection_is_passed_to_every_request() -> None:
         await settle()
 
     assert following.summary == [("Added", "a")]
-    assert [call.selection for call in api.calls] == [("prod", "", "metadata.name=a")] * 2
+    selection = {"namespace": "prod", "label_selector": "", "field_selector": "metadata.name=a"}
+    assert [call.selection for call in api.calls] == [selection] * 2
 
 
 @simulated
-async def test_an_event_that_is_already_known_is_not_reported() -> None:
-    api = FakeKubeApi()
+async def test_an_event_that_is_already_known_is_not_reported(api: FakeKubeApi, following: Following) -> None:
     stored = await api.put("a", size=1)
-    following = Following(api)
 
     async with following.running():
         await api.send(ObjectChanged(stored))
@@ -227,10 +228,10 @@ async def test_an_event_that_is_already_known_is_not_reported() -> None:
 
 
 @simulated
-async def test_another_object_of_the_same_name_is_deleted_then_added() -> None:
-    api = FakeKubeApi()
+async def test_another_object_of_the_same_name_is_deleted_then_added(
+    api: FakeKubeApi, following: Following
+) -> None:
     stored = await api.put("a", size=1)
-    following = Following(api)
 
     async with following.running():
         metadata = {**objects.read_metadata(stored), "uid": "other", "resourceVersion": "99"}
@@ -246,11 +247,8 @@ async def test_another_object_of_the_same_name_is_deleted_then_added() -> None:
 
 
 @simulated
-async def test_a_deletion_while_nothing_was_watched_is_reported() -> None:
-    api = FakeKubeApi()
-    for name in "abc":
-        await api.put(name, size=1)
-    following = Following(api)
+async def test_a_deletion_while_nothing_was_watched_is_reported(api: FakeKubeApi, following: Following) -> None:
+    await api.put_all("abc", size=1)
 
     async with following.running():
         following.changes.clear()
@@ -268,10 +266,8 @@ async def test_a_deletion_while_nothing_was_watched_is_reported() -> None:
 
 
 @simulated
-async def test_an_object_replaced_in_the_gap_is_deleted_then_added() -> None:
-    api = FakeKubeApi()
+async def test_an_object_replaced_in_the_gap_is_deleted_then_added(api: FakeKubeApi, following: Following) -> None:
     await api.put("a", size=1)
-    following = Following(api)
 
     async with following.running():
         api.fail("watch", EXPIRED)
@@ -284,10 +280,10 @@ async def test_an_object_replaced_in_the_gap_is_deleted_then_added() -> None:
 
 
 @simulated
-async def test_a_version_that_expires_in_mid_stream_is_listed_again_at_once() -> None:
-    api = FakeKubeApi()
+async def test_a_version_that_expires_in_mid_stream_is_listed_again_at_once(
+    api: FakeKubeApi, following: Following
+) -> None:
     await api.put("a")
-    following = Following(api)
 
     async with following.running():
         await api.bookmark()
@@ -301,11 +297,8 @@ async def test_a_version_that_expires_in_mid_stream_is_listed_again_at_once() ->
 
 
 @simulated
-async def test_a_list_that_fails_midway_deletes_nothing() -> None:
-    api = FakeKubeApi()
-    for name in "abc":
-        await api.put(name, size=1)
-    following = Following(api)
+async def test_a_list_that_fails_midway_deletes_nothing(api: FakeKubeApi, following: Following) -> None:
+    await api.put_all("abc", size=1)
 
     async with following.running():
         api.fail("list chunk", RESET)
@@ -321,11 +314,10 @@ async def test_a_list_that_fails_midway_deletes_nothing() -> None:
 
 
 @simulated
-async def test_a_watch_never_resumes_from_before_a_list_that_failed_midway() -> None:
-    api = FakeKubeApi()
-    for name in "abc":
-        await api.put(name, size=1)
-    following = Following(api)
+async def test_a_watch_never_resumes_from_before_a_list_that_failed_midway(
+    api: FakeKubeApi, following: Following
+) -> None:
+    await api.put_all("abc", size=1)
 
     async with following.running():
         api.fail("list chunk", RESET)
@@ -343,10 +335,10 @@ async def test_a_watch_never_resumes_from_before_a_list_that_failed_midway() -> 
 
 @pytest.mark.parametrize("error", [RESET, ValueError("a bug in the driver"), asyncio.CancelledError()])
 @simulated
-async def test_a_broken_stream_is_resumed_from_the_last_version(error: Exception) -> None:
-    api = FakeKubeApi()
+async def test_a_broken_stream_is_resumed_from_the_last_version(
+    api: FakeKubeApi, following: Following, error: Exception
+) -> None:
     await api.put("a")
-    following = Following(api)
 
     async with following.running():
         await api.put("a", size=2)
@@ -362,10 +354,7 @@ async def test_a_broken_stream_is_resumed_from_the_last_version(error: Exception
 
 
 @simulated
-async def test_a_closed_stream_is_resumed_from_the_last_bookmark() -> None:
-    api = FakeKubeApi()
-    following = Following(api)
-
+async def test_a_closed_stream_is_resumed_from_the_last_bookmark(api: FakeKubeApi, following: Following) -> None:
     async with following.running():
         await api.bookmark()
         await settle(5)
@@ -377,10 +366,9 @@ async def test_a_closed_stream_is_resumed_from_the_last_bookmark() -> None:
 
 
 @simulated
-async def test_a_stream_that_was_silent_for_long_is_resumed_at_once() -> None:
-    api = FakeKubeApi()
-    following = Following(api)
-
+async def test_a_stream_that_was_silent_for_long_is_resumed_at_once(
+    api: FakeKubeApi, following: Following
+) -> None:
     async with following.running():
         for _ in range(3):
             await settle(300)
@@ -393,10 +381,10 @@ async def test_a_stream_that_was_silent_for_long_is_resumed_at_once() -> None:
 
 
 @simulated
-async def test_streams_that_end_at_once_are_not_opened_in_a_hot_loop() -> None:
-    api = FakeKubeApi()
+async def test_streams_that_end_at_once_are_not_opened_in_a_hot_loop(
+    api: FakeKubeApi, following: Following
+) -> None:
     api.are_streams_short = True
-    following = Following(api)
 
     async with following.running():
         await settle(60)
@@ -408,13 +396,11 @@ async def test_streams_that_end_at_once_are_not_opened_in_a_hot_loop() -> None:
 
 
 @simulated
-async def test_streams_that_repeat_known_events_are_not_a_hot_loop() -> None:
-    api = FakeKubeApi()
+async def test_streams_that_repeat_known_events_are_not_a_hot_loop(api: FakeKubeApi, following: Following) -> None:
     api.are_streams_short = True
     api.repeats_events = True
     await api.put("a")
     await api.send(Bookmark("2"))
-    following = Following(api)
 
     async with following.running():
         await settle(60)
@@ -424,10 +410,8 @@ async def test_streams_that_repeat_known_events_are_not_a_hot_loop() -> None:
 
 
 @simulated
-async def test_versions_that_expire_at_once_are_not_a_hot_loop() -> None:
-    api = FakeKubeApi()
+async def test_versions_that_expire_at_once_are_not_a_hot_loop(api: FakeKubeApi, following: Following) -> None:
     api.failing["watch"] = EXPIRED
-    following = Following(api)
 
     async with following.running():
         await settle(60)
@@ -439,10 +423,10 @@ async def test_versions_that_expire_at_once_are_not_a_hot_loop() -> None:
 @pytest.mark.parametrize("verb", ["list", "watch"])
 @pytest.mark.parametrize("error", [RESET, ValueError("a bug in the driver"), Forbidden("no", status=403)])
 @simulated
-async def test_failures_are_repeated_with_growing_delays(verb: str, error: Exception) -> None:
-    api = FakeKubeApi()
+async def test_failures_are_repeated_with_growing_delays(
+    api: FakeKubeApi, following: Following, verb: str, error: Exception
+) -> None:
     api.fail(verb, *[error] * 5)
-    following = Following(api)
 
     async with following.running():
         await settle(60)
@@ -452,10 +436,8 @@ async def test_failures_are_repeated_with_growing_delays(verb: str, error: Excep
 
 
 @simulated
-async def test_success_resets_the_delays() -> None:
-    api = FakeKubeApi()
+async def test_success_resets_the_delays(api: FakeKubeApi, following: Following) -> None:
     api.fail("watch", RESET, RESET, RESET)
-    following = Following(api)
 
     async with following.running():
         await settle(10)
@@ -468,10 +450,8 @@ async def test_success_resets_the_delays() -> None:
 
 
 @simulated
-async def test_a_stream_with_a_sign_of_life_resets_the_delays() -> None:
-    api = FakeKubeApi()
+async def test_a_stream_with_a_sign_of_life_resets_the_delays(api: FakeKubeApi, following: Following) -> None:
     api.fail("watch", RESET, RESET, RESET)
-    following = Following(api)
 
     async with following.running():
         await settle(10)
@@ -484,11 +464,11 @@ async def test_a_stream_with_a_sign_of_life_resets_the_delays() -> None:
 
 
 @simulated
-async def test_a_hanging_request_that_fails_does_not_reset_the_delays() -> None:
-    api = FakeKubeApi()
+async def test_a_hanging_request_that_fails_does_not_reset_the_delays(
+    api: FakeKubeApi, following: Following
+) -> None:
     api.delays["watch"] = 20
     api.failing["watch"] = KubeUnavailable("no response")
-    following = Following(api)
 
     async with following.running():
         await settle(120)
@@ -498,10 +478,10 @@ async def test_a_hanging_request_that_fails_does_not_reset_the_delays() -> None:
 
 @pytest.mark.parametrize(("asked", "delay"), [(5, 5), (0.1, 1), (86_400, 300)])
 @simulated
-async def test_the_delay_that_the_server_requests_is_kept(asked: float, delay: float) -> None:
-    api = FakeKubeApi()
+async def test_the_delay_that_the_server_requests_is_kept(
+    api: FakeKubeApi, following: Following, asked: float, delay: float
+) -> None:
     api.fail("list", KubeUnavailable("too many requests", retry_after=asked * SECOND))
-    following = Following(api)
 
     async with following.running():
         await settle(1000)
@@ -510,10 +490,8 @@ async def test_the_delay_that_the_server_requests_is_kept(asked: float, delay: f
 
 
 @simulated
-async def test_a_watch_that_keeps_failing_is_listed_again() -> None:
-    api = FakeKubeApi()
+async def test_a_watch_that_keeps_failing_is_listed_again(api: FakeKubeApi, following: Following) -> None:
     api.fail("watch", *[KubeUnavailable("Too large resource version: 900, current: 3")] * 12)
-    following = Following(api)
 
     async with following.running():
         await settle(200)
@@ -523,10 +501,10 @@ async def test_a_watch_that_keeps_failing_is_listed_again() -> None:
 
 @pytest.mark.parametrize("error", [Unauthorized("expired", status=401), Forbidden("no", status=403)])
 @simulated
-async def test_a_watch_without_permission_is_resumed_when_it_is_granted(error: KubeError) -> None:
-    api = FakeKubeApi()
+async def test_a_watch_without_permission_is_resumed_when_it_is_granted(
+    api: FakeKubeApi, following: Following, error: KubeError
+) -> None:
     api.fail("watch", error, error)
-    following = Following(api)
 
     async with following.running():
         await settle(10)
@@ -539,10 +517,10 @@ async def test_a_watch_without_permission_is_resumed_when_it_is_granted(error: K
     "error", [ObjectNotFound("page not found", status=404), InvalidObject("invalid version", status=400)]
 )
 @simulated
-async def test_a_rejected_watch_is_listed_again_after_a_delay(error: KubeError) -> None:
-    api = FakeKubeApi()
+async def test_a_rejected_watch_is_listed_again_after_a_delay(
+    api: FakeKubeApi, following: Following, error: KubeError
+) -> None:
     api.fail("watch", error)
-    following = Following(api)
 
     async with following.running():
         await settle(10)
@@ -564,8 +542,7 @@ async def test_a_rejected_watch_is_listed_again_after_a_delay(error: KubeError) 
     ],
 )
 @simulated
-async def test_a_kind_that_cannot_be_listed_is_shown_and_waited_for(error: Exception) -> None:
-    api = FakeKubeApi()
+async def test_a_kind_that_cannot_be_listed_is_shown_and_waited_for(api: FakeKubeApi, error: Exception) -> None:
     api.failing["list"] = error
     following = Following(api, namespace="prod")
     assert following.reflector.problem() == "widgets.ex.io in prod: not listed yet"
@@ -584,10 +561,9 @@ async def test_a_kind_that_cannot_be_listed_is_shown_and_waited_for(error: Excep
 
 
 @simulated
-async def test_a_broken_watch_is_a_problem_until_something_is_received() -> None:
-    api = FakeKubeApi()
-    following = Following(api)
-
+async def test_a_broken_watch_is_a_problem_until_something_is_received(
+    api: FakeKubeApi, following: Following
+) -> None:
     async with following.running():
         await settle(9)
         await api.end_streams(RESET)
@@ -604,10 +580,8 @@ async def test_a_broken_watch_is_a_problem_until_something_is_received() -> None
 
 
 @simulated
-async def test_a_silent_stream_is_no_problem_after_half_a_minute() -> None:
-    api = FakeKubeApi()
+async def test_a_silent_stream_is_no_problem_after_half_a_minute(api: FakeKubeApi, following: Following) -> None:
     api.fail("watch", RESET)
-    following = Following(api)
 
     async with following.running():
         await settle(30)
@@ -618,10 +592,7 @@ async def test_a_silent_stream_is_no_problem_after_half_a_minute() -> None:
 
 
 @simulated
-async def test_a_problem_says_since_when_across_failures() -> None:
-    api = FakeKubeApi()
-    following = Following(api)
-
+async def test_a_problem_says_since_when_across_failures(api: FakeKubeApi, following: Following) -> None:
     async with following.running():
         await settle(30)
         api.failing["watch"] = Forbidden("widgets is forbidden", status=403)
@@ -637,8 +608,7 @@ async def test_a_problem_says_since_when_across_failures() -> None:
 
 
 @simulated
-async def test_a_resync_lists_again_and_reports_only_changes() -> None:
-    api = FakeKubeApi()
+async def test_a_resync_lists_again_and_reports_only_changes(api: FakeKubeApi) -> None:
     await api.put("a", size=1)
     await api.put("b", size=1)
     following = Following(api, resync=30 * SECOND)
@@ -656,8 +626,7 @@ async def test_a_resync_lists_again_and_reports_only_changes() -> None:
 
 
 @simulated
-async def test_a_resync_is_due_even_while_the_watch_fails() -> None:
-    api = FakeKubeApi()
+async def test_a_resync_is_due_even_while_the_watch_fails(api: FakeKubeApi) -> None:
     api.failing["watch"] = RESET
     following = Following(api, resync=30 * SECOND)
 
@@ -668,8 +637,7 @@ async def test_a_resync_is_due_even_while_the_watch_fails() -> None:
 
 
 @simulated
-async def test_a_stream_that_lasts_until_the_resync_ends_a_problem() -> None:
-    api = FakeKubeApi()
+async def test_a_stream_that_lasts_until_the_resync_ends_a_problem(api: FakeKubeApi) -> None:
     api.fail("watch", RESET, RESET)
     following = Following(api, resync=10 * SECOND)
 
@@ -682,8 +650,7 @@ async def test_a_stream_that_lasts_until_the_resync_ends_a_problem() -> None:
 
 
 @simulated
-async def test_a_named_object_is_looked_for_and_found_as_soon_as_it_appears() -> None:
-    api = FakeKubeApi()
+async def test_a_named_object_is_looked_for_and_found_as_soon_as_it_appears(api: FakeKubeApi) -> None:
     following = Following(api, namespace="prod", field_selector="metadata.name=a", resync=30 * SECOND)
 
     async with following.running():
@@ -700,11 +667,10 @@ async def test_a_named_object_is_looked_for_and_found_as_soon_as_it_appears() ->
 
 
 @simulated
-async def test_a_handler_that_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_raises_stops_nothing(api: FakeKubeApi, caplog: pytest.LogCaptureFixture) -> None:
     def fail(change: Change[Json]) -> None:
         raise RuntimeError("a bug in the handler")
 
-    api = FakeKubeApi()
     await api.put("a", size=1)
     following = Following(api, on_change=fail)
 
@@ -718,13 +684,14 @@ async def test_a_handler_that_raises_stops_nothing(caplog: pytest.LogCaptureFixt
 
 
 @simulated
-async def test_objects_that_cannot_be_read_do_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_objects_that_cannot_be_read_do_not_hide_the_others(
+    api: FakeKubeApi, caplog: pytest.LogCaptureFixture
+) -> None:
     def keep(kube_object: KubeObject) -> Json:
         if kube_object.get("size") == "bad":
             raise ValueError("a bug in keep")
         return kube_object.get("size")
 
-    api = FakeKubeApi()
     await api.put("a", size="bad")
     await api.put("b", size=1)
     following = Following(api, keep=keep)
@@ -744,10 +711,7 @@ async def test_objects_that_cannot_be_read_do_not_hide_the_others(caplog: pytest
 
 
 @simulated
-async def test_stopping_closes_the_stream_at_once() -> None:
-    api = FakeKubeApi()
-    following = Following(api)
-
+async def test_stopping_closes_the_stream_at_once(api: FakeKubeApi, following: Following) -> None:
     async with following.running():
         await settle(5)
         assert api.open_streams == 1
@@ -771,10 +735,8 @@ async def test_stopping_does_not_wait_for_a_request_or_a_delay(verb: str) -> Non
 
 
 @simulated
-async def test_a_second_run_resumes_where_the_first_stopped() -> None:
-    api = FakeKubeApi()
+async def test_a_second_run_resumes_where_the_first_stopped(api: FakeKubeApi, following: Following) -> None:
     await api.put("a")
-    following = Following(api)
     async with following.running():
         pass
     await api.put("b")
@@ -787,11 +749,9 @@ async def test_a_second_run_resumes_where_the_first_stopped() -> None:
 
 
 @simulated
-async def test_everything_is_observed() -> None:
-    api = FakeKubeApi()
+async def test_everything_is_observed(api: FakeKubeApi, following: Following) -> None:
     await api.put("a")
     api.fail("watch", RESET)
-    following = Following(api)
 
     async with following.running():
         await settle(1.5)

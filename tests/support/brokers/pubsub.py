@@ -109,9 +109,9 @@ class Inbox:
     async def remove(self) -> None:
         """Delete what the test has left of it."""
         with suppress(GoogleAPICallError):
-            await self._subscriber.delete_subscription(subscription=self._subscription, retry=None, timeout=2)
+            await self._subscriber.delete_subscription(subscription=self._subscription, retry=None, timeout=60)
         with suppress(GoogleAPICallError):
-            await self._publisher.delete_topic(topic=self._path, retry=None, timeout=2)
+            await self._publisher.delete_topic(topic=self._path, retry=None, timeout=60)
 
     async def receive(self, count: int, *, timeout: timedelta = TIMEOUT) -> list[PubsubMessage]:
         """Receive the next `count` messages."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -29,6 +28,10 @@ class ServerEvent(msgspec.Struct, frozen=True):
     @property
     def resource_id(self) -> str:
         return str(self.data["id"])
+
+
+class StreamEnded(AssertionError):
+    """The server has ended the stream. A client connects again."""
 
 
 class EventParser:
@@ -113,9 +116,7 @@ class EventStream:
         await _in_time(self._has_started.wait())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._is_gone.set()
         self._may_read.set()
         assert self._task is not None
@@ -144,11 +145,12 @@ class EventStream:
         self._may_read.set()
 
     async def next(self) -> ServerEvent:
-        """Return the next event."""
+        """Return the next event. Raises `StreamEnded`."""
         async with asyncio.timeout(TIMEOUT):
             while not self._events:
                 chunk = await self._chunks.get()
-                assert chunk is not None, "the stream has ended"
+                if chunk is None:
+                    raise StreamEnded("the stream has ended")
                 self._events += self._parser.feed(chunk)
         return self._events.pop(0)
 
@@ -175,6 +177,7 @@ class EventStream:
 
     async def reply(self) -> ApiReply:
         """Return the response to a request that got no stream."""
+        assert self.status != 200, "it got a stream"
         body = b""
         while (chunk := await _in_time(self._chunks.get())) is not None:
             body += chunk

@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -71,6 +71,11 @@ class MemoryStores(Stores):
         await backend.database.close()
         await backend.database.open()
         return backend
+
+
+def node_pool(resource_id: str, parent: StoredResource, **fields: Any) -> StoredResource:
+    """A child of a cluster; see `stored`."""
+    return stored(resource_id, plural="nodepools", parent=parent, **fields)
 
 
 def stored(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import Self, TypeAlias
 
 import msgspec
@@ -53,9 +52,7 @@ class ScriptedServer:
         await self._server.start_server()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._server.close()
 
     @property

@@ -24,6 +24,7 @@ from sentinel.runtime.listening import Address
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.hub_agent import HubAgent
 from sentinel.testing.identities import MemoryIdentities
+from sentinel.testing.proxy_facts import FakeProxyFacts
 from sentinel.testing.signing_keys import MemorySigningKeys
 from sentinel.web.audit import Auditor
 from sentinel.web.routing import Caller
@@ -66,6 +67,7 @@ class InProcessHub:
         self.built: BuiltHub = build_hub(
             self.settings,
             store=self.store,
+            facts=FakeProxyFacts(),
             security=AgentSecurity(
                 identities=self.identities,
                 tokens=self.tokens,

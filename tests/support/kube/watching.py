@@ -30,6 +30,10 @@ class Watching:
         self._ended = asyncio.Event()
         self._error: KubeError | KubeUnavailable | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
     async def collect(self, events: AsyncGenerator[WatchEvent, None]) -> None:
         """Receive events until the watch ends."""
         try:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -84,14 +83,12 @@ class ResourceLoop(ABC):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         # Delayed responses would otherwise keep their connections open.
         await self.backend.release()
         await self.kill_all()
-        await self.fleet.__aexit__(kind, error, trace)
-        await self.backend.__aexit__(kind, error, trace)
+        await self.fleet.__aexit__(*error)
+        await self.backend.__aexit__(*error)
 
     @abstractmethod
     async def start_missing(self) -> None:

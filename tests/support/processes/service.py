@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -70,9 +69,7 @@ class ServiceProcess:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         assert self._process is not None
         assert self._session is not None
         await self._session.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -26,14 +24,13 @@ from sentinel.web.audit import Auditor
 from sentinel.web.identity import Guard
 from tests.support.databases import backends
 from tests.support.databases.backends import Backend
-from tests.web.asgi_client import ReceivedResponse, call
+from tests.web.asgi_client import ReceivedResponse
+from tests.web.rest_caller import ADMIN, RestCaller
 
-ROOT = "/api/v1"
-ADMIN = "root-token"
 PASSWORD = "correct horse"
 
 
-class AccountsClient:
+class AccountsClient(RestCaller):
     """An application whose admin has the token `ADMIN`."""
 
     def __init__(self, *, backend: Backend | None = None, passwords: PasswordHasher | None = None) -> None:
@@ -64,26 +61,6 @@ class AccountsClient:
 
     def _seconds(self) -> float:
         return self.clock.now().timestamp()
-
-    async def call(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        token: str = ADMIN,
-        query: str = "",
-        headers: Mapping[str, str] | None = None,
-        address: str = "127.0.0.1",
-    ) -> ReceivedResponse:
-        given = {"content-type": "application/json", **(headers or {})}
-        if token:
-            given["authorization"] = f"Bearer {token}"
-        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        given["content-length"] = str(len(content))
-        return await call(
-            self.app, method, f"{ROOT}/{path}", query=query, headers=given, body=content, address=address
-        )
 
     async def add_user(self, name: str, role: str = "viewer", password: str = PASSWORD) -> None:
         response = await self.call("POST", "users", {"name": name, "role": role, "password": password})

@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Generator, Mapping
 from datetime import timedelta
 from email.message import Message
+from http.client import HTTPResponse
 from typing import Any
 
 import msgspec
@@ -48,9 +49,10 @@ class KubeClient:
         accept: str = _JSON,
     ) -> KubeResponse:
         """Send a request and return any response. Raises `OSError` if there is none."""
-        request = self._request(method, path, body, content_type, accept)
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
         try:
-            with self._opener.open(request, timeout=_TIMEOUT.total_seconds()) as response:
+            with self._open(method, path, headers, data) as response:
                 return _response(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -78,37 +80,24 @@ class KubeClient:
 
     def watch(self, path: str) -> Generator[Any, None, None]:
         """Yield the events of a watch until the server ends it. `timeoutSeconds` in the query limits that."""
-        with self._opener.open(self._request("GET", path), timeout=_TIMEOUT.total_seconds()) as response:
+        with self._open("GET", path, {"Accept": _JSON}) as response:
             for line in response:
                 yield msgspec.json.decode(line)
 
     def _expect_success(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        content_type: str = _JSON,
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, content_type: str = _JSON
     ) -> Any:
         response = self.send(method, path, body, content_type=content_type)
         assert 200 <= response.status < 300, f"{method} {path}: {response.status} {response.body}"
         return response.body
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
-    ) -> urllib.request.Request:
-        headers = {"Accept": accept}
-        if self.access.token:
-            headers["Authorization"] = f"Bearer {self.access.token}"
-        if body is not None:
-            headers["Content-Type"] = content_type
-        data = None if body is None else msgspec.json.encode(body)
-        return urllib.request.Request(self.access.url + path, data=data, headers=headers, method=method)  # noqa: S310 - a test server
+    def _open(self, method: str, path: str, headers: Mapping[str, str], data: bytes | None = None) -> HTTPResponse:
+        credentials = {"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}
+        request = urllib.request.Request(  # noqa: S310 - a test server
+            self.access.url + path, data=data, headers={**headers, **credentials}, method=method
+        )
+        response: HTTPResponse = self._opener.open(request, timeout=_TIMEOUT.total_seconds())
+        return response
 
 
 def _response(status: int, headers: Message, body: bytes) -> KubeResponse:

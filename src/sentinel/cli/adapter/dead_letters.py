@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
@@ -19,7 +18,7 @@ from sentinel.cli.options import OutputFormat
 from sentinel.cli.wiring.broker import build_dead_letters
 from sentinel.core.times import timestamp
 from sentinel.ports.errors import Misconfigured, Unavailable
-from sentinel.ports.subscription import DeadLetter, DeadLetters
+from sentinel.ports.subscription import DeadLetter, DeadLetters, DeadLetterSummary
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings import loader
@@ -33,25 +32,11 @@ F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
 
-class PrintedLetter(msgspec.Struct, frozen=True):
-    """A dead letter in the output for scripts.
-
-    Without the message, which may contain anything.
-    """
-
-    id: str
-    type: str
-    subject: str
-    reason: str
-    time: datetime | None
-    attempts: int
-
-
 class DeadLetterList(msgspec.Struct, frozen=True):
     """The output of `list` for scripts."""
 
     subscription: str
-    dead_letters: tuple[PrintedLetter, ...]
+    dead_letters: tuple[DeadLetterSummary, ...]
 
 
 class LetterCount(msgspec.Struct, frozen=True):
@@ -117,7 +102,7 @@ def list_letters(
     name, letters = _open(config, broker_config, subscription)
     found = _run(letters.peek(limit=limit))
     if output is not OutputFormat.TABLE:
-        click.echo(options.encode(DeadLetterList(name, tuple(_printed(letter) for letter in found)), output))
+        click.echo(options.encode(DeadLetterList(name, tuple(letter.summary() for letter in found)), output))
         return ExitCode.SUCCESS
     rows = [_row(letter) for letter in found]
     for line in table.render(_HEADER, rows, numbers=("ATTEMPTS",)):
@@ -199,10 +184,6 @@ def _run(call: Awaitable[T]) -> T:
         raise click.exceptions.Exit(ExitCode.FAILURE) from error
     except Misconfigured as error:
         raise _SettingsError(str(error)) from error
-
-
-def _printed(letter: DeadLetter) -> PrintedLetter:
-    return PrintedLetter(letter.id, letter.type, letter.subject, letter.reason, letter.time, letter.attempts)
 
 
 def _row(letter: DeadLetter) -> tuple[str, ...]:

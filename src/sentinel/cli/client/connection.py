@@ -119,7 +119,7 @@ class ServerConnection:
             raise Unreachable(self._unreachable_message(error), reason=error.reason) from error.__cause__
         except RequestRejected as error:
             status = error.status
-            raise RequestRejected(self._rejected_message(error), error.response) from None
+            raise RequestRejected(self._rejected_message(error), error.response, body=error.body) from None
         finally:
             _log.debug(
                 "request.done",
@@ -130,11 +130,15 @@ class ServerConnection:
             )
         return response
 
-    def stream(self, plural: str, *, labels: str = "", fields: str = "") -> FleetStream:
-        """Return the stream of a list. It ends with the connection. Raises `SelectorError` for invalid labels."""
+    def stream(self, plural: str, resource_id: str = "", *, labels: str = "", fields: str = "") -> FleetStream:
+        """Return the stream of a list, or of one resource. It ends with the connection.
+
+        Raises `SelectorError` for invalid labels.
+        """
         return HttpFleetStream(
             self._client,
             resource_type=plural,
+            resource_id=resource_id,
             selector=parse(labels),
             checks_labels=False,
             timeout=self._timeout,

@@ -99,6 +99,10 @@ class FleetClient:
             return None
         return self._connection.stream(plural, labels=query.get("labels", ""), fields=query.get("fields", ""))
 
+    def stream_of(self, plural: str, resource_id: str) -> FleetStream:
+        """Return the stream of one resource."""
+        return self._connection.stream(plural, resource_id)
+
     async def get(self, plural: str, resource_id: str) -> FetchedDocument:
         """Return the resource of this kind; `resources` stands for any kind."""
         return _decode_document(await self._request("GET", _path(plural, resource_id), plural=plural))

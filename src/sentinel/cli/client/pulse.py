@@ -17,8 +17,7 @@ from sentinel.runtime.process import ExitCode
 
 @click.command
 @click.argument("resource_id", metavar="ID")
-@click.option("--wait", "is_waiting", is_flag=True, help="Wait until every required adapter has reported.")
-@click.option("--timeout", callback=session.parse_duration, default="2m", help="How long to wait. Default: 2m.")
+@session.wait_options(until="every required adapter has reported", timeout="2m")
 @options.output_option
 @session.server_options
 def pulse(

@@ -145,6 +145,18 @@ def selector_option(command: F) -> F:
     )(command)
 
 
+def wait_options(*, until: str, timeout: str) -> Callable[[F], F]:
+    """Add `--wait` and `--timeout`, as the parameters `is_waiting` and `timeout`.
+
+    `until` says what is waited for, `timeout` for how long by default.
+    """
+    wait = click.option("--wait", "is_waiting", is_flag=True, help=f"Wait until {until}.")
+    limit = click.option(
+        "--timeout", callback=parse_duration, default=timeout, help=f"How long to wait. Default: {timeout}."
+    )
+    return lambda command: wait(limit(command))
+
+
 def parse_duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
     """Parse an option that is a positive duration, as its callback; None if it is not given."""
     if text is None:

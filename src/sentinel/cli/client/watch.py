@@ -1,8 +1,9 @@
 """`sentinel watch`: print resources as they change.
 
-A list is followed by the server's stream, so that a change shows when it happens. Without a stream, and for one
-resource, it polls: one resource with a conditional request, so that an unchanged one costs only headers, and a
-list page by page. It keeps running while the server is down, because users often watch across a restart.
+It follows the server's stream, of a list or of one resource, so that a change shows when it happens. Where the
+server has no stream, it polls: one resource with a conditional request, so that an unchanged one costs only
+headers, and a list page by page. It keeps running while the server is down, because users often watch across a
+restart.
 """
 
 from __future__ import annotations
@@ -105,10 +106,10 @@ def run_watch(
         poller = _ResourcePoller(fleet, plural, resource_id) if resource_id else _ListPoller(fleet, plural, query)
         watching = _Watching(fleet, poller, output)
         await watching.poll()
-        stream = None if resource_id else fleet.stream(plural, query)
+        stream = poller.stream()
         if stream is not None:
             await watching.follow(stream)
-        while not (resource_id and watching.is_empty):
+        while not watching.is_over:
             await asyncio.sleep(interval.total_seconds())
             await watching.poll()
         return ExitCode.SUCCESS
@@ -146,9 +147,9 @@ class _Watching:
         self._is_disconnected = False
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no resource is left."""
-        return not self._shown
+    def is_over(self) -> bool:
+        """Whether the one resource that was watched is gone. A list is never over."""
+        return self._poller.is_over_when_empty and not self._shown
 
     async def poll(self) -> None:
         """Poll once and print what has changed. Raises `ServerError` only if trying again does not help."""
@@ -168,7 +169,7 @@ class _Watching:
             self._is_disconnected = True
 
     async def follow(self, stream: FleetStream) -> None:
-        """Print what the stream brings. Return only if the server has none."""
+        """Print what the stream brings. Return only if the server has none, or when there is nothing to watch."""
         current = dict(self._shown)
         listed: dict[str, bytes] | None = None
         """What the stream has listed since it began, until it is in sync."""
@@ -186,6 +187,7 @@ class _Watching:
                         case Synced() if listed is not None:
                             current, listed = listed, None
                         case Disconnected(reason=StreamEnd.UNSUPPORTED):
+                            await self.poll()  # or the resource is gone
                             return
                         case Disconnected():
                             await self.poll()  # it says what is wrong
@@ -194,6 +196,8 @@ class _Watching:
                             """Resumed, or a resource that cannot be read."""
                 if listed is None and self._printer is not None:
                     self._print(self._printer, dict(current))
+                if self.is_over:
+                    return
 
     def _print(self, printer: _Printer, current: Snapshot) -> None:
         printer.print(current, list(changes(self._shown, current)))
@@ -202,6 +206,8 @@ class _Watching:
 
 class _ResourcePoller:
     """A poller of one resource, which the server sends only if it has changed."""
+
+    is_over_when_empty = True
 
     def __init__(self, fleet: FleetClient, plural: str, reference: str) -> None:
         """The reference is an id or a name. Once it is found, the resource is followed by its id."""
@@ -230,9 +236,15 @@ class _ResourcePoller:
             self._latest = {self._id: fetched.body}
         return self._latest
 
+    def stream(self) -> FleetStream | None:
+        """Return the stream of the resource, after the first poll."""
+        return self._fleet.stream_of(self.plural, self._id)
+
 
 class _ListPoller:
     """A poller of a whole list."""
+
+    is_over_when_empty = False
 
     def __init__(self, fleet: FleetClient, plural: str, query: Mapping[str, str]) -> None:
         self.plural = plural
@@ -242,6 +254,10 @@ class _ListPoller:
     async def poll(self) -> Snapshot:
         items = self._fleet.list_all(self.plural, self._query)
         return {decode(item, _Identified).id: bytes(item) async for item in items}
+
+    def stream(self) -> FleetStream | None:
+        """Return the stream of the list, or None if streams cannot do what its query asks for."""
+        return self._fleet.stream(self.plural, self._query)
 
 
 class _Printer:

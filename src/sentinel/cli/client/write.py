@@ -180,8 +180,7 @@ def patch(
 @click.command
 @click.argument("plural")
 @click.argument("resource_id", metavar="ID")
-@click.option("--wait", "is_waiting", is_flag=True, help="Wait until it is gone.")
-@click.option("--timeout", callback=session.parse_duration, default="5m", help="How long to wait. Default: 5m.")
+@session.wait_options(until="it is gone", timeout="5m")
 @options.output_option
 @session.server_options
 def delete(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import msgspec
 from sentinel.core.json import DECODE_ERRORS, Json
 from sentinel.ports.kube import KubeObject
 from sentinel.runtime.settings import yaml_file
-from sentinel.runtime.settings.config_tree import JsonType, ListNode, MappingNode, Node, ScalarNode
+from sentinel.runtime.settings.config_tree import JsonType, MappingNode, ScalarNode, to_json
 from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin
 
 _MAX_SIZE: Final = 16 << 20
@@ -24,17 +25,13 @@ _TRUE: Final = frozenset({"y", "yes", "on", "true"})
 
 def read(path: Path) -> KubeObject | None | SettingsProblem:
     """Return the object, None if the file is /dev/null, or the problem with the file."""
-    source = file_origin(path)
-    try:
+    with suppress(OSError, ValueError):  # reading reports them
         if path.samefile(os.devnull):
             return None
-        with path.open("rb") as file:
-            content = file.read(_MAX_SIZE + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else None
-        return SettingsProblem.at(source, "", f"cannot be read: {(reason or str(error)).lower()}")
-    if len(content) > _MAX_SIZE:
-        return SettingsProblem.at(source, "", f"expected at most {_MAX_SIZE >> 20} MiB, got more")
+    content = yaml_file.read_bytes(path, max_size=_MAX_SIZE)
+    if isinstance(content, SettingsProblem):
+        return content
+    source = file_origin(path)
     try:
         document = msgspec.json.decode(content)
     except DECODE_ERRORS:
@@ -56,17 +53,7 @@ def _read_yaml(content: bytes, source: Origin) -> KubeObject | SettingsProblem:
         return SettingsProblem.at(
             source, "", f"expected one object, got {'nothing' if root is None else 'another value'}"
         )
-    return {member.key: _json(member.value) for member in root.members}
-
-
-def _json(node: Node) -> Json:
-    match node:
-        case MappingNode():
-            return {member.key: _json(member.value) for member in node.members}
-        case ListNode():
-            return [_json(item) for item in node.items]
-        case ScalarNode():
-            return None if node.is_null else _scalar(node)
+    return {member.key: to_json(member.value, _scalar) for member in root.members}
 
 
 def _scalar(node: ScalarNode) -> Json:

@@ -8,7 +8,8 @@ from sentinel.cli.lazy_group import LazyGroup
 
 _COMMANDS = {
     "ca": ("sentinel.cli.hub.command:ca", "Make, issue and revoke the certificates of a hub and its agents."),
-    "config": ("sentinel.cli.hub.command:config", "Check configurations."),
+    "config": ("sentinel.cli.hub.command:config", "Save, compare and check configurations."),
+    "instances": ("sentinel.cli.hub.instances:instances", "List, assign, drain and remove proxy instances."),
     "serve": ("sentinel.cli.hub.serve:hub_serve", "Serve agents over gRPC, and users over REST."),
 }
 _CA_COMMANDS = {
@@ -20,6 +21,10 @@ _CA_COMMANDS = {
 }
 _CONFIG_COMMANDS = {
     "check": ("sentinel.cli.hub.config_check:check", "Check configuration files before anything uses them."),
+    "diff": ("sentinel.cli.hub.configs:diff", "Print what a version changes."),
+    "get": ("sentinel.cli.hub.configs:get", "Print the text of a version."),
+    "list": ("sentinel.cli.hub.configs:list_configs", "List configurations, or the versions of one."),
+    "push": ("sentinel.cli.hub.configs:push", "Save a file as a new version."),
 }
 
 
@@ -48,4 +53,4 @@ def ca() -> None:
 
 @click.group(cls=LazyGroup, table=_CONFIG_COMMANDS)
 def config() -> None:
-    """Check configurations of the proxy, which are written in KDL."""
+    """Save, compare and check configurations of the proxy, which are written in KDL."""

@@ -6,7 +6,7 @@ The first admin is made in the database, because no server would accept a reques
 from __future__ import annotations
 
 import getpass
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -26,9 +26,10 @@ from sentinel.web.accounts.schemas import (
     UserDocument,
     UserList,
 )
-from sentinel.web.lists import MAX_PAGE_SIZE
+from sentinel.web.lists import MAX_PAGE_SIZE, Page
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _ROOT = "/api/v1"
 
@@ -66,13 +67,7 @@ class ServerAccounts:
         return await self._send("POST", "users", body, UserDocument)
 
     async def users(self) -> Sequence[UserDocument]:
-        found: list[UserDocument] = []
-        after: str | None = ""
-        while after is not None:
-            page = await self._page("users", after, UserList)
-            found += page.items
-            after = page.next
-        return found
+        return await self._list("users", UserList)
 
     async def change_user(
         self, name: str, *, role: Role | None = None, password: str | None = None
@@ -97,13 +92,7 @@ class ServerAccounts:
         return await self._send("POST", "tokens", body, NewTokenDocument)
 
     async def tokens(self) -> Sequence[TokenDocument]:
-        found: list[TokenDocument] = []
-        after: str | None = ""
-        while after is not None:
-            page = await self._page("tokens", after, TokenList)
-            found += page.items
-            after = page.next
-        return found
+        return await self._list("tokens", TokenList)
 
     async def revoke_token(self, token_id: str) -> None:
         await self._connection.request("DELETE", f"{_ROOT}/tokens/{url.segment(token_id)}")
@@ -117,10 +106,16 @@ class ServerAccounts:
         )
         return msgspec.json.decode(response.body, type=kind)
 
-    async def _page(self, path: str, after: str, kind: type[T]) -> T:
-        query = {"size": str(MAX_PAGE_SIZE)} | ({"after": after} if after else {})
-        response = await self._connection.request("GET", f"{_ROOT}/{path}", query=query)
-        return msgspec.json.decode(response.body, type=kind)
+    async def _list(self, path: str, kind: type[Page[T]]) -> list[T]:
+        found: list[T] = []
+        after: str | None = ""
+        while after is not None:
+            query = {"size": str(MAX_PAGE_SIZE)} | ({"after": after} if after else {})
+            response = await self._connection.request("GET", f"{_ROOT}/{path}", query=query)
+            page = msgspec.json.decode(response.body, type=kind)
+            found += page.items
+            after = page.next
+        return found
 
 
 class DatabaseAccounts:
@@ -145,12 +140,8 @@ class DatabaseAccounts:
         return UserDocument.of(await self._users.add(self._caller, name=name, role=role, password=password))
 
     async def users(self) -> Sequence[UserDocument]:
-        found: list[UserDocument] = []
-        while True:
-            page, total = await self._users.find(after=found[-1].name if found else "", limit=MAX_PAGE_SIZE)
-            found += map(UserDocument.of, page)
-            if not page or len(found) >= total:
-                return found
+        found = await _read_all(self._users.find, key=lambda user: user.name)
+        return [UserDocument.of(each) for each in found]
 
     async def change_user(
         self, name: str, *, role: Role | None = None, password: str | None = None
@@ -169,15 +160,24 @@ class DatabaseAccounts:
         return NewTokenDocument.issued(issued, text)
 
     async def tokens(self) -> Sequence[TokenDocument]:
-        found: list[TokenDocument] = []
-        while True:
-            page, total = await self._tokens.find(after=found[-1].id if found else "", limit=MAX_PAGE_SIZE)
-            found += map(TokenDocument.of, page)
-            if not page or len(found) >= total:
-                return found
+        found = await _read_all(self._tokens.find, key=lambda token: token.id)
+        return [TokenDocument.of(each) for each in found]
 
     async def revoke_token(self, token_id: str) -> None:
         await self._tokens.revoke(self._caller, token_id)
+
+
+class _Find(Protocol[T_co]):
+    async def __call__(self, *, after: str, limit: int) -> tuple[Sequence[T_co], int]: ...
+
+
+async def _read_all(find: _Find[T], *, key: Callable[[T], str]) -> list[T]:
+    found: list[T] = []
+    while True:
+        page, total = await find(after=key(found[-1]) if found else "", limit=MAX_PAGE_SIZE)
+        found += page
+        if not page or len(found) >= total:
+            return found
 
 
 @asynccontextmanager

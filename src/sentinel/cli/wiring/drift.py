@@ -42,7 +42,7 @@ def build_drift(
     sidecar = DriftSidecar(
         plan,
         api=api,
-        observer=DriftObservers(observers, log=context.log),
+        observer=DriftObservers(*observers, log=context.log),
         clock=context.clock,
         log=context.log,
     )

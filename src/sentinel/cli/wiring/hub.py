@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,18 +15,24 @@ from sentinel.core.ids import RANDOM_BYTES, uuid7
 from sentinel.drivers.encryption import Encryption
 from sentinel.drivers.hub_tls import HubTls, TlsPaths
 from sentinel.drivers.identity.session_tokens import JwtSessionTokens
+from sentinel.drivers.proxy_facts import SystemProxyFacts
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
 from sentinel.drivers.sql.hub.store import SqlHubStore
-from sentinel.hub import access
+from sentinel.hub import access, routes
 from sentinel.hub.agents import Agents
+from sentinel.hub.checking import ConfigChecker
+from sentinel.hub.configs import Configs
 from sentinel.hub.deployments import NoDeployments
 from sentinel.hub.event_feed import EventFeed
+from sentinel.hub.event_streams import EventStreams
 from sentinel.hub.fetching import Fetching
 from sentinel.hub.flusher import Flusher
 from sentinel.hub.grpc.calls import FleetCalls
 from sentinel.hub.grpc.event_encoding import EventEncoder
 from sentinel.hub.grpc.listener import GrpcListener, ServerCredentials
+from sentinel.hub.http import ConfigHandlers, InstanceHandlers
+from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
 from sentinel.hub.registrants import Registrants
 from sentinel.hub.registry import Registry
@@ -42,6 +47,7 @@ from sentinel.ports.errors import Unavailable
 from sentinel.ports.hub_store import HubStore
 from sentinel.ports.identity import Identities
 from sentinel.ports.peer_certificates import PeerCertificates
+from sentinel.ports.proxy_facts import ProxyFacts
 from sentinel.ports.session_tokens import SessionTokens
 from sentinel.runtime.identities import CombinedIdentities
 from sentinel.runtime.lifecycle.part import Hook, Part
@@ -57,8 +63,7 @@ from sentinel.web.openapi import Info
 __all__ = ["METRICS_PREFIX", "BuiltHub", "build_hub", "build_sql_hub", "info"]
 
 THIN_AFTER: Final = timedelta(hours=1)
-THIN_WIDTH: Final = timedelta(minutes=5)
-"""Of metrics older than `THIN_AFTER`, two samples are kept for each interval of this width."""
+"""Older metrics are thinned out."""
 
 
 class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,13 +105,14 @@ def build_hub(
     *,
     store: HubStore,
     security: AgentSecurity,
+    facts: ProxyFacts,
     address: Address,
     unavailable_reason: HealthCheck,
     auditor: Auditor,
     clock: Clock,
     log: Log | None = None,
 ) -> BuiltHub:
-    """Build the hub. `address` is that of the gRPC listener."""
+    """Build the hub. `address` is that of the gRPC listener. `facts` finds out whether upstreams resolve."""
     log = log or get_logger("hub")
     metrics = CollectorRegistry()
     telemetry = HubTelemetry(
@@ -114,7 +120,8 @@ def build_hub(
     )
     timeouts = settings.timeouts
     registry = Registry(store)
-    feed = EventFeed(store, readers=(registry,), clock=clock, log=log)
+    streams = EventStreams(store, clock=clock)
+    feed = EventFeed(store, readers=(registry, streams), clock=clock, log=log)
     sessions = Sessions(
         registry=registry,
         tokens=security.tokens,
@@ -164,6 +171,19 @@ def build_hub(
     flusher = Flusher(registry, clock=clock, observer=telemetry, log=log)
     sweeper = Sweeper(store=store, registry=registry, timeouts=timeouts, clock=clock, observer=telemetry, log=log)
 
+    instances = Instances(
+        store=store, registry=registry, timeouts=timeouts, clock=clock, observer=telemetry, auditor=auditor
+    )
+    configs = Configs(
+        store=store,
+        checker=ConfigChecker(facts=facts, resolve=settings.resolve, clock=clock),
+        clock=clock,
+        auditor=auditor,
+    )
+    handlers = InstanceHandlers(
+        reads=InstanceReads(store=store, registry=registry), instances=instances, streams=streams
+    )
+
     async def load_key() -> None:
         # A wrong key file ends the process at once. A database that is away is waited for.
         try:
@@ -181,11 +201,15 @@ def build_hub(
                 start=load_key,
                 close=flusher.close,
             ),
-            web=Component(routes=(), permissions=access.PERMISSIONS),
+            web=Component(
+                routes=(*routes.instance_routes(handlers), *routes.config_routes(ConfigHandlers(configs))),
+                permissions=access.PERMISSIONS,
+                tags=routes.TAGS,
+            ),
             retention_rules=(
                 RetentionRule("events", settings.retention.events, store.expire_events),
                 RetentionRule("metrics", settings.metrics_retention, store.expire_metrics),
-                RetentionRule("metrics", THIN_AFTER, partial(store.thin_metrics, width=THIN_WIDTH)),
+                RetentionRule("metrics", THIN_AFTER, store.thin_metrics),
             ),
             refresh=telemetry.refresh_if_stale,
         ),
@@ -199,9 +223,7 @@ def build_hub(
             log=log,
         ),
         calls=calls,
-        instances=Instances(
-            store=store, registry=registry, timeouts=timeouts, clock=clock, observer=telemetry, auditor=auditor
-        ),
+        instances=instances,
         registry=registry,
         feed=feed,
         flusher=flusher,
@@ -242,6 +264,7 @@ def build_sql_hub(
         settings,
         store=SqlHubStore(database),
         security=security,
+        facts=SystemProxyFacts(),
         address=address,
         unavailable_reason=database.unavailable_reason,
         auditor=auditor,

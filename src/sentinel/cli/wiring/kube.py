@@ -25,13 +25,12 @@ from sentinel.version import __version__
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def kubeconfig_option(command: F) -> F:
-    """`--kubeconfig`, as the parameter `kubeconfig`."""
-    return click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path),
-        help="How to reach the API server. Default: KUBECONFIG, the pod's service account, or ~/.kube/config.",
-    )(command)
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="How to reach the API server. Default: KUBECONFIG, the pod's service account, or ~/.kube/config.",
+)
+"""`--kubeconfig`, as the parameter `kubeconfig`."""
 
 
 def namespace_option(objects: str) -> Callable[[F], F]:

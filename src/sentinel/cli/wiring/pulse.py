@@ -36,20 +36,6 @@ _FIRST_RETRY, _MAX_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
 _MIN_DEADLINE, _MAX_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
 
 
-def build_fleet(
-    definition: PulseDefinition,
-    *,
-    on_token: Callable[[str], None] = lambda token: None,
-    environ: Mapping[str, str] = os.environ,
-    tracer: Tracer = NO_TRACING,
-    log_fields: Mapping[str, object] | None = None,
-) -> FleetReader:
-    """Build the reader of the HyperFleet API; see `build_api_client`. `log_fields` are added to its log lines."""
-    return build_watched_fleet(
-        definition, on_token=on_token, environ=environ, tracer=tracer, log_fields=log_fields
-    ).reader
-
-
 class WatchedFleet(msgspec.Struct, frozen=True):
     """How a pulse reads the fleet: with polls, and with a stream of changes, if it follows one."""
 
@@ -67,9 +53,10 @@ def build_watched_fleet(
     log_fields: Mapping[str, object] | None = None,
     position: StreamPosition | None = None,
 ) -> WatchedFleet:
-    """Build the reader of the HyperFleet API as `build_fleet` does, and the stream on the same client.
+    """Build the reader of the HyperFleet API, and the stream on the same client; see `build_api_client`.
 
-    With the `position` of a pulse that is rebuilt, the stream continues where the last one ended.
+    `log_fields` are added to its log lines. With the `position` of a pulse that is rebuilt, the stream continues
+    where the last one ended.
     """
     from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
     from sentinel.drivers.fleet_api.fleet_stream import HttpFleetStream
@@ -114,6 +101,13 @@ def build_watched_fleet(
         position=position,
     )
     return WatchedFleet(reader, stream)
+
+
+def build_fleet(
+    definition: PulseDefinition, *, on_token: Callable[[str], None] = lambda token: None
+) -> FleetReader:
+    """Build the reader of `build_watched_fleet`, for commands that read the fleet once."""
+    return build_watched_fleet(definition, on_token=on_token).reader
 
 
 def build_pulse_metrics(metrics: Metrics) -> PulseMetrics:

@@ -10,6 +10,7 @@ JSON, a text that no database stores) becomes a report of that error instead of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
@@ -89,6 +90,14 @@ class OutcomeKind(StrEnum):
     BROKEN = "broken"
 
 
+_KINDS: Mapping[type[Outcome | Broken], OutcomeKind] = {
+    Done: OutcomeKind.DONE,
+    InProgress: OutcomeKind.IN_PROGRESS,
+    PreconditionsNotMet: OutcomeKind.PRECONDITIONS_NOT_MET,
+    Failed: OutcomeKind.FAILED,
+    Finalized: OutcomeKind.FINALIZED,
+    Broken: OutcomeKind.BROKEN,
+}
 _OUTCOMES = (Done, InProgress, PreconditionsNotMet, Failed, Finalized)
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 _HEALTHY = ("NoErrors", "Adapter is healthy")
@@ -104,21 +113,7 @@ class CheckedOutcome(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> OutcomeKind:
-        match self.outcome:
-            case Done():
-                return OutcomeKind.DONE
-            case InProgress():
-                return OutcomeKind.IN_PROGRESS
-            case PreconditionsNotMet():
-                return OutcomeKind.PRECONDITIONS_NOT_MET
-            case Failed():
-                return OutcomeKind.FAILED
-            case Finalized():
-                return OutcomeKind.FINALIZED
-            case Broken():
-                return OutcomeKind.BROKEN
-            case _:
-                assert_never(self.outcome)
+        return next(kind for outcome, kind in _KINDS.items() if isinstance(self.outcome, outcome))
 
 
 def check_outcome(result: object, *, is_deleting: bool) -> CheckedOutcome:

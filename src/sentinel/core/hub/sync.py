@@ -51,15 +51,18 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assign(sync: Sync, assignment: Assignment | None, now: datetime) -> Sync:
-    """Return the state with another assignment, or none. It was in sync until now if it was with the last one."""
-    last_in_sync = now if sync.is_in_sync else sync.last_in_sync
-    return msgspec.structs.replace(sync, assignment=assignment, last_in_sync=last_in_sync)
+    """Return the state with another assignment, or none.
+
+    It is in sync until now if it was with the one before, or is with this one.
+    """
+    assigned = msgspec.structs.replace(sync, assignment=assignment)
+    return _at(assigned, now) if sync.is_in_sync or assigned.is_in_sync else assigned
 
 
 def report(sync: Sync, reported_hash: str, now: datetime) -> Sync:
     """Return the state after a heartbeat."""
     reported = msgspec.structs.replace(sync, reported_hash=reported_hash)
-    return msgspec.structs.replace(reported, last_in_sync=now) if reported.is_in_sync else reported
+    return _at(reported, now) if reported.is_in_sync else reported
 
 
 class DeploymentStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +109,10 @@ def pending_actions(instance: Instance, sync: Sync, deployment: DeploymentStep |
     if sync.assignment is None or sync.is_in_sync:
         return []
     return [_fetch(sync.assignment)]
+
+
+def _at(sync: Sync, now: datetime) -> Sync:
+    return msgspec.structs.replace(sync, last_in_sync=now)
 
 
 def _drain(instance: Instance) -> Iterator[Action]:

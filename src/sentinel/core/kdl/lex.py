@@ -97,14 +97,7 @@ _SHOWN_AS_WRITTEN: Final = VALUES - {Kind.STRING}
 class Scanner(Source):
     """The current token, and the way to the next."""
 
-    def __init__(
-        self,
-        text: str,
-        problems: ProblemList,
-        *,
-        start: int = 0,
-        edits: Edits | None = None,
-    ) -> None:
+    def __init__(self, text: str, problems: ProblemList, *, start: int = 0, edits: Edits | None = None) -> None:
         super().__init__(text, problems, start=start, edits=edits)
         self.kind = Kind.SPACE
         self.end = start

@@ -25,14 +25,7 @@ class LaterQuote(msgspec.Struct, frozen=True):
 class Source:
     """The text, and the position of the current token in it."""
 
-    def __init__(
-        self,
-        text: str,
-        problems: ProblemList,
-        *,
-        start: int = 0,
-        edits: Edits | None = None,
-    ) -> None:
+    def __init__(self, text: str, problems: ProblemList, *, start: int = 0, edits: Edits | None = None) -> None:
         self.text = text
         self.problems = problems
         self._edits = edits

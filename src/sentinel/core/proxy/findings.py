@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from sentinel.core import kdl
 from sentinel.core.proxy.problem import Level, Problem, Severity
 
+At: TypeAlias = kdl.Node | kdl.Value | kdl.Property | None
+"""Where a problem is. None is the start of the document."""
 MAX_PROBLEMS: Final = 1_000
 """Of each severity. More are counted, but not kept."""
 
@@ -52,33 +54,14 @@ class Findings:
         self._dropped = dict.fromkeys(Severity, 0)
         self._comparisons = 0
 
-    def error(
-        self,
-        code: StrEnum,
-        at: kdl.Node | kdl.Value | kdl.Property | None,
-        message: str,
-        suggestion: str | None = None,
-    ) -> None:
+    def error(self, code: StrEnum, at: At, message: str, suggestion: str | None = None) -> None:
         self.add(Severity.ERROR, code, at, message, suggestion)
 
-    def warning(
-        self,
-        code: StrEnum,
-        at: kdl.Node | kdl.Value | kdl.Property | None,
-        message: str,
-        suggestion: str | None = None,
-    ) -> None:
+    def warning(self, code: StrEnum, at: At, message: str, suggestion: str | None = None) -> None:
         self.add(Severity.WARNING, code, at, message, suggestion)
 
-    def add(
-        self,
-        severity: Severity,
-        code: StrEnum,
-        at: kdl.Node | kdl.Value | kdl.Property | None,
-        message: str,
-        suggestion: str | None = None,
-    ) -> None:
-        """Add a problem at a place, or at the start of the document."""
+    def add(self, severity: Severity, code: StrEnum, at: At, message: str, suggestion: str | None = None) -> None:
+        """Add a problem."""
         if self.is_full(severity):
             self.drop(severity)
             return

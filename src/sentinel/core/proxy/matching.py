@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from sentinel.core.proxy import path_pattern
 from sentinel.core.proxy.model import (
     HeaderMatch,
     HostMatch,
@@ -53,7 +54,6 @@ class RouteTable:
     """Routes in the order in which they are tried. Immutable."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        """Raises `re.error` for routes that have `pattern_problems`."""
         in_order = sorted(routes, key=lambda route: (-route.priority, *(-rank for rank in specificity(route))))
         self._routes = tuple(
             _CompiledRoute(route, tuple(_condition(match) for match in route.matches)) for route in in_order
@@ -69,22 +69,6 @@ class RouteTable:
             else:
                 return candidate.route
         return None if default is None else self._by_id.get(default)
-
-
-def pattern_problems(routes: Iterable[Route]) -> list[str]:
-    """Return the patterns that Python cannot compile. The real proxy's language of patterns differs in details."""
-    problems = []
-    for route in routes:
-        for match in route.matches:
-            if isinstance(match, PathRegexMatch):
-                try:
-                    re.compile(match.pattern)
-                except re.error as error:
-                    problems.append(
-                        f'route "{route.id}": path-regex: expected a pattern that Python reads, '
-                        f'got "{match.pattern}" ({error})'
-                    )
-    return problems
 
 
 def specificity(route: Route) -> _Specificity:
@@ -113,8 +97,7 @@ def _condition(match: Match) -> _Condition:
         case PathPrefixMatch(prefix=prefix):
             return lambda request: request.path.startswith(prefix)
         case PathRegexMatch(pattern=pattern):
-            search = re.compile(pattern).search
-            return lambda request: search(request.path) is not None
+            return _pattern_condition(pattern)
         case HostMatch(host=host):
             return _host_condition(host.lower())
         case MethodMatch(method=method):
@@ -126,6 +109,15 @@ def _condition(match: Match) -> _Condition:
             return _query_condition(name, value)
         case _:
             assert_never(match)
+
+
+def _pattern_condition(pattern: str) -> _Condition:
+    """A pattern that Python cannot say matches nothing; `unimplemented` names it."""
+    found = path_pattern.read(pattern)
+    if isinstance(found, path_pattern.BadPattern) or found.python is None:
+        return lambda _: False
+    search = re.compile(found.python).search
+    return lambda request: search(request.path) is not None
 
 
 def _host_condition(pattern: str) -> _Condition:

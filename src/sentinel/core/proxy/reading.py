@@ -103,7 +103,7 @@ def _listener_tls(tls: Children) -> ListenerTls | None:
         cert_file=certificate,
         key_file=key,
         ca_file=tls.text("ca-file"),
-        requires_client_certificate=tls.is_true("client-auth"),
+        requires_client_certificate=tls.is_true("client-auth") and tls.text("ca-file") is not None,
     )
 
 

@@ -45,6 +45,31 @@ def _is_low(block: Block) -> bool:
     return value == PRIORITIES["low"] or (isinstance(value, str) and value.lower() == "low")
 
 
+def check_listener(block: Block, findings: Findings) -> None:
+    """The proxy reads the certificates of a listener only if its protocol has TLS, and http is the default."""
+    tls = block.node("tls")
+    if tls is not None and block.text("protocol") == "http":
+        findings.warning(
+            Code.IGNORED_KEY,
+            tls,
+            "expected protocol https in a listener with tls, got http; the proxy speaks plain HTTP there",
+            'write protocol "https"',
+        )
+
+
+def check_client_auth(block: Block, findings: Findings) -> None:
+    """Without a CA the proxy silently asks no client for a certificate."""
+    client_auth = block.node("client-auth")
+    is_on = client_auth is not None and any(each.value is True for each in client_auth.arguments[:1])
+    if is_on and "ca-file" not in block:
+        findings.warning(
+            Code.IGNORED_VALUE,
+            client_auth,
+            "expected ca-file where client-auth is #true, got none; the proxy asks no client for a certificate",
+            'write ca-file "/path/to/file"',
+        )
+
+
 def check_acme(block: Block, findings: Findings) -> None:
     """A wildcard domain needs the DNS challenge."""
     if (block.text("challenge-type") or "").startswith("dns"):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sentinel.core import kdl
+from sentinel.core.proxy import path_pattern
 from sentinel.core.proxy.children import first
 from sentinel.core.proxy.forwarded_headers import UNCHANGEABLE
 from sentinel.core.proxy.model import HealthCheckType
@@ -52,8 +53,12 @@ def _ignored(nodes: tuple[kdl.Node, ...], parent: Row, path: str) -> Iterator[st
 def _unimplemented_value(node: kdl.Node, row: Row, path: str) -> str | None:
     """Return the value of a node, if it is one that the real proxy implements and the small one does not."""
     values = _VALUES.get(path)
-    value = node.arguments[0].value if node.arguments else None
-    if values is None or not isinstance(value, str) or value.lower() in values:
+    value = first(node)
+    if not isinstance(value, str):
+        return None
+    if path.endswith(".path-regex"):
+        return value if path_pattern.read(value) == path_pattern.PathPattern(None) else None
+    if values is None or value.lower() in values:
         return None
     return value if row.arguments[0].type.fault(value) is None else None
 

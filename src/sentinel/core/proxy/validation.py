@@ -6,7 +6,6 @@ looked into. Where the proxy silently uses something else, the message names it.
 
 from __future__ import annotations
 
-import ipaddress
 from functools import cache
 from typing import Final
 
@@ -17,6 +16,7 @@ from sentinel.core.proxy import rules
 from sentinel.core.proxy.block import Block
 from sentinel.core.proxy.entry_check import check_entries, check_open_node, check_value_name
 from sentinel.core.proxy.findings import Code, Findings, shown, shown_name
+from sentinel.core.proxy.listen_addresses import ListenAddresses
 from sentinel.core.proxy.problem import Problem, Severity
 from sentinel.core.proxy.references import References, Scope
 from sentinel.core.proxy.schema import CURRENT, Entry, Kind, Repeated, Row, Schema
@@ -45,7 +45,8 @@ class _Validator:
         self._schema = schema
         self._findings = Findings()
         self._references = References(self._findings)
-        self._addresses: dict[str, kdl.Value] = {}
+        self._addresses = ListenAddresses(self._findings)
+        self._metrics: tuple[kdl.Node, Block] | None = None
         self._routes: list[tuple[kdl.Node, Block]] = []
         self._answering_filters: set[str] = set()
         self._blocks = 0
@@ -60,6 +61,8 @@ class _Validator:
         answering = frozenset(self._answering_filters)
         for route, block in self._routes:
             rules.check_route(route, block, self._findings, answering)
+        if self._metrics is not None:
+            self._addresses.check_metrics(*self._metrics)
         self._references.resolve()
         if not self._is_damaged:
             self._references.report_unused()
@@ -153,6 +156,14 @@ class _Validator:
             self._answering_filters.add(str(node.arguments[0].value))
         elif children.row.name == "acme":
             rules.check_acme(children, self._findings)
+        elif children.is_damaged:
+            return
+        elif children.row.defines is Kind.LISTENER:
+            rules.check_listener(children, self._findings)
+        elif "client-auth" in children.row.children:
+            rules.check_client_auth(children, self._findings)
+        elif children.row.name == "metrics":
+            self._metrics = node, children
 
     def _accept(self, value: kdl.Value, entry: Entry, row: Row, place: _Place) -> None:
         if entry.refers_to is not None:
@@ -160,16 +171,7 @@ class _Validator:
         elif row.name in ("schema-version", "version"):
             rules.check_version(value, self._schema, self._findings)
         elif isinstance(entry.type, Address) and row.is_required:
-            self._listen(value)
-
-    def _listen(self, value: kdl.Value) -> None:
-        """Two listeners need two addresses."""
-        host, _, port = str(value.value).rpartition(":")
-        address = f"{ipaddress.ip_address(host.strip('[]'))} {int(port)}"
-        first = self._addresses.setdefault(address, value)
-        if first is not value:
-            message = f"expected another address, got {shown(value.value)}, which is taken on line {first.line}"
-            self._findings.error(Code.DUPLICATE_ADDRESS, value, message, "write another port")
+            self._addresses.listen(value)
 
     def _unknown(self, node: kdl.Node, block: Block) -> None:
         row = block.row
@@ -234,9 +236,19 @@ class _Validator:
             is_demanded = child.is_required or block.holds(child.required_when)
             if is_demanded and name not in block and not any(other in block for other in child.unless):
                 choice = " or ".join((name, *child.unless[:2])) if block.owner is not None else name
+                condition = child.required_when
+                why = "" if condition is None else f" where {condition.sibling} is {block.text(condition.sibling)}"
                 self._findings.error(
-                    Code.MISSING, block.owner, f"expected {choice} {where}, got none", _example(child)
+                    Code.MISSING, block.owner, f"expected {choice} {where}{why}, got none", _example(child)
                 )
+        for node in block.nodes:
+            needed = row.children[node.name].needs if node.name in row.children else ()
+            if needed and not any(name in block for name in needed):
+                message = (
+                    f"expected {' or '.join(needed)} beside {node.name}, got none; the proxy ignores {node.name}"
+                )
+                suggestion = _example(row.children[needed[0]])
+                self._findings.warning(Code.IGNORED_KEY, node, message, suggestion)
         for group in row.at_least_one:
             if not any(name in block for name in group):
                 message = f"expected at least one of {', '.join(group)} {where}, got none"
@@ -256,7 +268,8 @@ def _example(row: Row) -> str:
     if row.arguments:
         block = " { … }" if row.rows else ""
         return f"write {row.name} {shown(row.arguments[0].type.example)}{block}"
-    return f"write {row.name} {{ … }}"
+    inside = [_example(each).removeprefix("write ") for each in row.rows if each.is_required and each.arguments]
+    return f"write {row.name} {{ {'; '.join(inside) or '…'} }}"
 
 
 def _container_of(name: str, row: Row) -> str | None:

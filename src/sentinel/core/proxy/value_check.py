@@ -18,6 +18,7 @@ from sentinel.core.proxy.schema.types import (
     Integer,
     Number,
     Pattern,
+    Regex,
     Text,
     Url,
     ValueType,
@@ -63,6 +64,8 @@ def check_value(value: kdl.Value, entry: Entry, row: Row, findings: Findings) ->
         message = f"{what}; the proxy uses {fallback} instead"
         findings.warning(Code.IGNORED_VALUE, value, message, _suggest(value.value, entry.type, findings))
         return False
+    if isinstance(entry.type, Regex) and isinstance(value.value, str) and value.value:
+        what += f": {entry.type.reason(value.value)}"
     if fault is Fault.PORT:
         what = f"expected a port from 1 to 65535{_named(entry, row)}, got {shown(value.value)}"
     findings.error(fault, value, what, _suggest(value.value, entry.type, findings))
@@ -98,7 +101,7 @@ def _suggest(value: kdl.Scalar, type_: ValueType, findings: Findings) -> str | N
             return _suggest_number(value, type_)
         case Address() | HostPort():
             return _suggest_address(value, type_)
-        case Text() | Choice() | Pattern() | Url() if isinstance(value, int | float) and not isinstance(
+        case Text() | Choice() | Pattern() | Regex() | Url() if isinstance(value, int | float) and not isinstance(
             value, bool
         ):
             written = kdl.print_value(kdl.Value(str(value)))

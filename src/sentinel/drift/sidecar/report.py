@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -23,7 +22,7 @@ from sentinel.ports.kube import (
     Unauthorized,
 )
 from sentinel.ports.kube import Conflict as WriteConflict
-from sentinel.runtime.log import Log
+from sentinel.runtime.observers import Observers
 
 
 class FailureClass(StrEnum):
@@ -139,37 +138,26 @@ class DriftObserver(Protocol):
         """All objects of a kind were listed again: changes may have been missed, and were looked for."""
 
 
-class DriftObservers:
-    """Several observers as one. A bug in one does not keep the others from their reports."""
-
-    def __init__(self, observers: Sequence[DriftObserver], *, log: Log) -> None:
-        self._observers = observers
-        self._log = log
+class DriftObservers(Observers[DriftObserver]):
+    """Several observers as one."""
 
     def judged(self, report: Judged) -> None:
-        self._tell("judged", report)
+        self._each(lambda observer: observer.judged(report))
 
     def triggered(self, report: Triggered) -> None:
-        self._tell("triggered", report)
+        self._each(lambda observer: observer.triggered(report))
 
     def trigger_failed(self, report: TriggerFailed) -> None:
-        self._tell("trigger_failed", report)
+        self._each(lambda observer: observer.trigger_failed(report))
 
     def acknowledged(self, report: Acknowledged) -> None:
-        self._tell("acknowledged", report)
+        self._each(lambda observer: observer.acknowledged(report))
 
     def outstanding_changed(self, has_outstanding: bool) -> None:
-        self._tell("outstanding_changed", has_outstanding)
+        self._each(lambda observer: observer.outstanding_changed(has_outstanding))
 
     def conflict_found(self, report: ConflictFound) -> None:
-        self._tell("conflict_found", report)
+        self._each(lambda observer: observer.conflict_found(report))
 
     def relisted(self) -> None:
-        self._tell("relisted")
-
-    def _tell(self, method: str, *arguments: object) -> None:
-        for observer in self._observers:
-            try:
-                getattr(observer, method)(*arguments)
-            except Exception as error:
-                self._log.exception("observer.failed", error=error)
+        self._each(lambda observer: observer.relisted())

@@ -1,4 +1,4 @@
-"""`ports.fleet_stream.FleetStream` over HTTP: server-sent events of `GET {plural}?watch=true`.
+"""`ports.fleet_stream.FleetStream` over HTTP: server-sent events of `GET {plural}?watch=true`, or of one resource.
 
 Beginning costs the server a whole list; resuming by `Last-Event-ID` costs it nothing. So an interrupted stream is
 resumed with short delays, and one that ended before it was in sync begins again with long ones. An id counts only
@@ -85,6 +85,7 @@ class HttpFleetStream:
         client: RestClient,
         *,
         resource_type: str,
+        resource_id: str = "",
         selector: Selector,
         timeout: timedelta,
         fields: tuple[str, ...] = (),
@@ -101,6 +102,7 @@ class HttpFleetStream:
     ) -> None:
         """`timeout` bounds the time until the stream begins, `idle_timeout` the time in which nothing arrives.
 
+        With `resource_id` it is the stream of this resource, otherwise of all that are selected.
         `fields` are the paths that the consumer reads; without them whole resources are sent. `root` is the path
         of the API below the client's base URL. Without `checks_labels` the server's selection is trusted, so the
         labels need not be among the fields. `wait` is shared with a reader of the same server, `position` with the
@@ -109,7 +111,10 @@ class HttpFleetStream:
         self._client = client
         self._selector = selector
         self._checks_labels = checks_labels
-        self._path = f"{root}/{quote(resource_type, safe='')}?watch=true"
+        self._path = f"{root}/{quote(resource_type, safe='')}"
+        if resource_id:
+            self._path += f"/{quote(resource_id, safe='')}"
+        self._path += "?watch=true"
         if selector:
             # Keep `=` and `,` readable: servers split a parameter at its first `=` only.
             self._path += f"&labels={quote(selector.as_parameter(SelectorParam.LABELS), safe='=,')}"

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from http import HTTPStatus
+from typing import Unpack
 
 from sentinel.core.json import Json, Malformed
 from sentinel.drivers.kube import status
@@ -13,7 +14,17 @@ from sentinel.drivers.kube.connection import JSON, ApiConnection
 from sentinel.drivers.kube.decoding import decode_event, decode_list, decode_object
 from sentinel.drivers.kube.status import Status
 from sentinel.drivers.rest.url import InvalidSegment, query, segment
-from sentinel.ports.kube import InvalidObject, KubeApi, KubeKind, KubeObject, ListChunk, WatchEvent
+from sentinel.ports.kube import (
+    ApplyOptions,
+    InvalidObject,
+    KubeApi,
+    KubeKind,
+    KubeObject,
+    ListChunk,
+    ListOptions,
+    PatchOptions,
+    WatchEvent,
+)
 
 WATCH_TIMEOUT = timedelta(seconds=290)
 """After this the server ends a watch, before load balancers do."""
@@ -35,20 +46,10 @@ class KubeClient(KubeApi):
         return await self._call("GET", _path(kind, namespace, name))
 
     async def list(
-        self,
-        kind: KubeKind,
-        *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        chunk_size: int = 500,
+        self, kind: KubeKind, *, chunk_size: int = 500, **options: Unpack[ListOptions]
     ) -> AsyncGenerator[ListChunk, None]:
-        path = _path(kind, namespace)
-        parameters = {
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
-            "limit": str(chunk_size) if chunk_size > 0 else "",
-        }
+        path = _path(kind, options.get("namespace", ""))
+        parameters = {**_selectors(options), "limit": str(chunk_size) if chunk_size > 0 else ""}
         token = ""
         while True:
             body = await self._connection.send("GET", f"{path}{query({**parameters, 'continue': token})}")
@@ -61,23 +62,16 @@ class KubeClient(KubeApi):
                 return
 
     async def watch(
-        self,
-        kind: KubeKind,
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: KubeKind, *, resource_version: str, **options: Unpack[ListOptions]
     ) -> AsyncGenerator[WatchEvent, None]:
         parameters = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(self._watch_timeout.total_seconds())),
             "resourceVersion": resource_version,
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
+            **_selectors(options),
         }
-        path = f"{_path(kind, namespace)}{query(parameters)}"
+        path = f"{_path(kind, options.get('namespace', ''))}{query(parameters)}"
         async with aclosing(self._connection.stream(path)) as lines:
             async for line in lines:
                 event = self._event(line)
@@ -96,51 +90,25 @@ class KubeClient(KubeApi):
     ) -> KubeObject:
         return await self._call("PUT", _path(kind, namespace, _name(body), subresource), body=body)
 
-    async def apply(
-        self,
-        kind: KubeKind,
-        body: KubeObject,
-        *,
-        field_manager: str,
-        namespace: str = "",
-        subresource: str = "",
-        is_forced: bool = False,
-        is_dry_run: bool = False,
-    ) -> KubeObject:
+    async def apply(self, kind: KubeKind, body: KubeObject, **options: Unpack[ApplyOptions]) -> KubeObject:
         parameters = {
-            "fieldManager": field_manager,
+            "fieldManager": options["field_manager"],
             "fieldValidation": "Strict",
-            "force": "true" if is_forced else "",
-            "dryRun": "All" if is_dry_run else "",
+            "force": "true" if options.get("is_forced") else "",
+            "dryRun": "All" if options.get("is_dry_run") else "",
         }
-        path = _path(kind, namespace, _name(body), subresource)
+        path = _path(kind, options.get("namespace", ""), _name(body), options.get("subresource", ""))
         return await self._call("PATCH", f"{path}{query(parameters)}", body=body, content_type=_APPLY)
 
     async def merge_patch(
-        self,
-        kind: KubeKind,
-        name: str,
-        patch: Mapping[str, Json],
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        field_manager: str = "",
+        self, kind: KubeKind, name: str, patch: Mapping[str, Json], **options: Unpack[PatchOptions]
     ) -> KubeObject:
-        path = f"{_path(kind, namespace, name, subresource)}{query({'fieldManager': field_manager})}"
-        return await self._call("PATCH", path, body=patch, content_type=_MERGE_PATCH)
+        return await self._call("PATCH", _patched(kind, name, options), body=patch, content_type=_MERGE_PATCH)
 
     async def json_patch(
-        self,
-        kind: KubeKind,
-        name: str,
-        patch: Sequence[Mapping[str, Json]],
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        field_manager: str = "",
+        self, kind: KubeKind, name: str, patch: Sequence[Mapping[str, Json]], **options: Unpack[PatchOptions]
     ) -> KubeObject:
-        path = f"{_path(kind, namespace, name, subresource)}{query({'fieldManager': field_manager})}"
-        return await self._call("PATCH", path, body=patch, content_type=_JSON_PATCH)
+        return await self._call("PATCH", _patched(kind, name, options), body=patch, content_type=_JSON_PATCH)
 
     async def delete(
         self, kind: KubeKind, name: str, *, namespace: str = "", uid: str = "", resource_version: str = ""
@@ -191,6 +159,18 @@ def _path(kind: KubeKind, namespace: str = "", name: str | None = None, subresou
         return "/" + "/".join(map(segment, parts))
     except InvalidSegment as error:
         raise InvalidObject(str(error), status=HTTPStatus.BAD_REQUEST, reason="BadRequest") from None
+
+
+def _selectors(options: ListOptions) -> dict[str, str]:
+    return {
+        "labelSelector": options.get("label_selector", ""),
+        "fieldSelector": options.get("field_selector", ""),
+    }
+
+
+def _patched(kind: KubeKind, name: str, options: PatchOptions) -> str:
+    path = _path(kind, options.get("namespace", ""), name, options.get("subresource", ""))
+    return f"{path}{query({'fieldManager': options.get('field_manager', '')})}"
 
 
 def _name(body: KubeObject) -> str:

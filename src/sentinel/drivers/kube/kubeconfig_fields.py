@@ -11,7 +11,7 @@ import msgspec
 
 from sentinel.core.json import DECODE_ERRORS, Json
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode, join
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode, join, to_json
 from sentinel.runtime.settings.report import Origin, SettingsProblem, quoted
 
 
@@ -107,7 +107,7 @@ class KubeconfigFields:
     def json(self, key: str) -> Json:
         """Return a value of any shape."""
         node = self._value(key)
-        return None if node is None else _as_json(node)
+        return None if node is None else to_json(node, _scalar)
 
     def _value(self, key: str) -> Node | None:
         member = self._node.get(key)
@@ -129,16 +129,9 @@ class KubeconfigFields:
         return self._node.at if member is None else member.at
 
 
-def _as_json(node: Node) -> Json:
-    match node:
-        case MappingNode():
-            return {member.key: _as_json(member.value) for member in node.members}
-        case ListNode():
-            return [_as_json(item) for item in node.items]
-        case ScalarNode() if node.is_null:
-            return None
-        case ScalarNode() if not node.is_plain:
-            return node.text
+def _scalar(node: ScalarNode) -> Json:
+    if not node.is_plain:
+        return node.text
     try:
         value: Json = msgspec.json.decode(node.text)
     except DECODE_ERRORS:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
+from typing import TypedDict, Unpack
 
 import google.auth
 import grpc.aio
@@ -130,39 +131,47 @@ def _chunks(ack_ids: Sequence[str]) -> Iterator[list[str]]:
         yield list(ack_ids[start : start + _MAX_PER_REQUEST])
 
 
-async def connect(*, endpoint: str, emulator_host: str, credentials_json: str = "") -> PubSubConnection:
-    """Create a connection to the emulator, or to Google's service.
+class ConnectOptions(TypedDict, total=False):
+    """Where Pub/Sub is, and who we are there."""
 
-    `credentials_json` is the key of a service account. Without it, the environment's credentials are used. Nothing
-    is sent yet. Raises `Misconfigured` if there are no credentials.
-    """
-    if emulator_host:
-        return PubSubConnection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL_OPTIONS))
-    credentials = _service_account(credentials_json) if credentials_json else await _find_credentials()
+    emulator_host: str
+    """Host and port of an emulator to use instead of Google's service."""
+    credentials_json: str
+    """The key of a service account. Without it, the environment's credentials are used."""
+    endpoint: str
+    """A regional endpoint of the service."""
+
+
+def server_address(options: ConnectOptions) -> str:
+    """Return where these options connect to."""
+    return options.get("emulator_host") or options.get("endpoint", DEFAULT_ENDPOINT)
+
+
+async def connect(**options: Unpack[ConnectOptions]) -> PubSubConnection:
+    """Create a connection. Nothing is sent yet. Raises `Misconfigured` if there are no credentials."""
+    address = server_address(options)
+    if options.get("emulator_host"):
+        return PubSubConnection(grpc.aio.insecure_channel(address, options=_EMULATOR_CHANNEL_OPTIONS))
+    key = options.get("credentials_json")
+    credentials = _service_account(key) if key else await _find_credentials()
     return PubSubConnection(
-        PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL_OPTIONS)
+        PublisherGrpcAsyncIOTransport.create_channel(address, credentials=credentials, options=_CHANNEL_OPTIONS)
     )
 
 
 class LazyConnection:
     """One connection, created on first use and again after its credentials were rejected."""
 
-    def __init__(self, *, endpoint: str, emulator_host: str, credentials_json: str = "") -> None:
-        self._endpoint = endpoint
-        self._emulator_host = emulator_host
-        self._credentials_json = credentials_json
-        self.broker = emulator_host or endpoint
+    def __init__(self, **options: Unpack[ConnectOptions]) -> None:
+        self._options = options
+        self.broker = server_address(options)
         self.current: PubSubConnection | None = None
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[PubSubConnection]:
         """Yield the current connection, or a new one; raises as `connect` does."""
         if self.current is None:
-            self.current = await connect(
-                endpoint=self._endpoint,
-                emulator_host=self._emulator_host,
-                credentials_json=self._credentials_json,
-            )
+            self.current = await connect(**self._options)
         try:
             yield self.current
         except CredentialsRejected:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from google.api_core import exceptions
 from google.pubsub_v1.types import ReceivedMessage
 
 from sentinel.drivers.pubsub import client, received_messages
-from sentinel.drivers.pubsub.client import CALL_ERRORS, DEFAULT_ENDPOINT, PubSubConnection, describe_error
+from sentinel.drivers.pubsub.client import CALL_ERRORS, ConnectOptions, PubSubConnection, describe_error
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetter
 
@@ -39,19 +39,15 @@ class PubSubDeadLetters:
         project_id: str,
         topic: str,
         subscription: str,
-        emulator_host: str = "",
-        credentials_json: str = "",
-        endpoint: str = DEFAULT_ENDPOINT,
         pull_timeout: timedelta = PULL_TIMEOUT,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        **options: Unpack[ConnectOptions],
     ) -> None:
         """`topic` is that of the events; replays are published to it."""
         self._topic = f"projects/{project_id}/topics/{topic}"
         self._name = subscription
         self._subscription = f"projects/{project_id}/subscriptions/{subscription}{DEAD_LETTERS_SUFFIX}"
-        self._emulator_host = emulator_host
-        self._credentials_json = credentials_json
-        self._endpoint = endpoint
+        self._options = options
         self._pull_timeout = pull_timeout
         self._now = now
 
@@ -78,17 +74,13 @@ class PubSubDeadLetters:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[PubSubConnection]:
-        connection = await client.connect(
-            endpoint=self._endpoint,
-            emulator_host=self._emulator_host,
-            credentials_json=self._credentials_json,
-        )
+        connection = await client.connect(**self._options)
         try:
             yield connection
         except _CONFIGURATION_ERRORS as error:
             raise Misconfigured(f"{self._subscription}: {describe_error(error)}") from error
         except CALL_ERRORS as error:
-            raise Unavailable(f"{self._emulator_host or self._endpoint}: {describe_error(error)}") from error
+            raise Unavailable(f"{client.server_address(self._options)}: {describe_error(error)}") from error
         finally:
             await connection.close()
 

@@ -16,13 +16,14 @@ import random as system_random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import Unpack
 
 from google.api_core import exceptions
 from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub import client
-from sentinel.drivers.pubsub.client import CALL_ERRORS, DEFAULT_ENDPOINT, LazyConnection, describe_error
+from sentinel.drivers.pubsub.client import CALL_ERRORS, ConnectOptions, LazyConnection, describe_error
 from sentinel.drivers.pubsub.publish_requests import EncodedRequest, PublishBatch, RequestEncoder, RequestLimits
 from sentinel.drivers.reconnect import ConnectionSupervisor, end_now
 from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
@@ -72,22 +73,18 @@ class PubSubPublisher:
         topic: str,
         create_topic: bool = False,
         mode: Mode = Mode.STRUCTURED,
-        emulator_host: str = "",
-        credentials_json: str = "",
-        endpoint: str = DEFAULT_ENDPOINT,
         ordering_key: str = "",
         limits: RequestLimits = LIMITS,
         window: int = WINDOW,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
         observe: Callable[[Connectivity], None] = lambda change: None,
+        **options: Unpack[ConnectOptions],
     ) -> None:
         """With `create_topic`, a missing topic is created whenever it is found missing.
 
-        `emulator_host` is host and port of an emulator to use instead of Google's service, `credentials_json` the
-        key of a service account, `endpoint` a regional endpoint of the service. With an `ordering_key`, which all
-        events then share, requests are sent one after another, otherwise up to `window` at once. `observe` is
-        called on changes, not on every attempt.
+        With an `ordering_key`, which all events then share, requests are sent one after another, otherwise up to
+        `window` at once. `observe` is called on changes, not on every attempt.
         """
         if window < 1:
             raise ValueError(f"window: expected 1 or more, got {window}")
@@ -99,9 +96,7 @@ class PubSubPublisher:
         self._encoder = RequestEncoder(
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
-        self._connection = LazyConnection(
-            endpoint=endpoint, emulator_host=emulator_host, credentials_json=credentials_json
-        )
+        self._connection = LazyConnection(**options)
         self._supervisor = ConnectionSupervisor(
             name="pubsub", broker=self._connection.broker, open_timeout=_OPEN_TIMEOUT, observe=observe
         )

@@ -15,13 +15,14 @@ import random as system_random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Unpack
 
 from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
 from sentinel.drivers.event_messages import DecodedMessage
 from sentinel.drivers.pubsub import client, received_messages
-from sentinel.drivers.pubsub.client import PubSubConnection
+from sentinel.drivers.pubsub.client import ConnectOptions, PubSubConnection
 from sentinel.drivers.reconnect import ConnectionSupervisor, connection_loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
@@ -64,9 +65,6 @@ class PubSubSubscriber:
         subscription: str,
         max_in_flight: int,
         create_topic: bool = False,
-        emulator_host: str = "",
-        credentials_json: str = "",
-        endpoint: str = client.DEFAULT_ENDPOINT,
         lease: timedelta = LEASE,
         max_hold: timedelta = MAX_HOLD,
         pull_timeout: timedelta = PULL_TIMEOUT,
@@ -76,11 +74,11 @@ class PubSubSubscriber:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
+        **options: Unpack[ConnectOptions],
     ) -> None:
         """With `create_topic`, missing topics and subscriptions are created, those for dead letters included.
 
-        `emulator_host`, `credentials_json` and `endpoint` are as for the publisher. `observe` is called on
-        changes, not on every attempt.
+        `observe` is called on changes, not on every attempt.
         """
         project = f"projects/{project_id}"
         self._topic = f"{project}/topics/{topic}"
@@ -98,9 +96,7 @@ class PubSubSubscriber:
         self._held: HeldDeliveries[_PulledMessage] = HeldDeliveries(
             max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
         )
-        self._connection = client.LazyConnection(
-            endpoint=endpoint, emulator_host=emulator_host, credentials_json=credentials_json
-        )
+        self._connection = client.LazyConnection(**options)
         self._supervisor = ConnectionSupervisor(
             name="pubsub",
             broker=self._connection.broker,

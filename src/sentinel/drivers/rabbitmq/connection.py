@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Required, TypedDict, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from aio_pika.connection import Connection, make_url
@@ -90,6 +90,19 @@ class _ResettableTransport(TransportFactory):
                 plain = self._writer.get_extra_info("socket")
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._writer.transport.abort()
+
+
+class ExchangeOptions(TypedDict, total=False):
+    """The exchange that events go through, and how to connect to its broker."""
+
+    url: Required[str]
+    """`amqp://…` or `amqps://…` with the password, as `amqp_url` builds it."""
+    exchange: Required[str]
+    exchange_type: Required[str]
+    routing_key: str
+    ca_file: Path | None
+    """Verifies the broker with `amqps`. Without it, the system's CAs do."""
+    heartbeat: timedelta
 
 
 class BrokerAddress:

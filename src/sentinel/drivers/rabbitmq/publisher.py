@@ -10,7 +10,7 @@ import asyncio
 import random as system_random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
+from typing import Unpack
 
 from aiormq.abc import AbstractConnection
 
@@ -18,7 +18,7 @@ from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq import connection
 from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
 from sentinel.drivers.rabbitmq.confirms import EventBatch
-from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress, set_lost
+from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress, ExchangeOptions, set_lost
 from sentinel.drivers.reconnect import ConnectionSupervisor, end_now
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, PublishOutcome, Receipt
@@ -43,32 +43,26 @@ class RabbitMQPublisher:
     def __init__(
         self,
         *,
-        url: str,
-        exchange: str,
-        exchange_type: str,
-        routing_key: str = "",
         mode: Mode = Mode.STRUCTURED,
-        ca_file: Path | None = None,
         window: int = WINDOW,
-        heartbeat: timedelta = HEARTBEAT,
         reconnect: Backoff = RECONNECT,
         random: Callable[[], float] = system_random.random,
         observe: Callable[[Connectivity], None] = lambda change: None,
+        **options: Unpack[ExchangeOptions],
     ) -> None:
-        """`url` is `amqp://…` or `amqps://…` with the password, as `connection.amqp_url` builds it.
-
-        With `amqps`, `ca_file` verifies the broker, or the system's CAs without one. At most `window` messages are
-        unconfirmed at any time. `observe` is called on changes, not on every attempt.
-        """
+        """At most `window` messages are unconfirmed at any time. `observe` is called on changes, not on every
+        attempt."""
         if window < 1:
             raise ValueError(f"window: expected 1 or more, got {window}")
-        self._address = BrokerAddress(url=url, ca_file=ca_file, heartbeat=heartbeat)
-        self._exchange = exchange
-        self._exchange_type = exchange_type
-        self._routing_key = routing_key
+        self._heartbeat = options.get("heartbeat", HEARTBEAT)
+        self._address = BrokerAddress(
+            url=options["url"], ca_file=options.get("ca_file"), heartbeat=self._heartbeat
+        )
+        self._exchange = options["exchange"]
+        self._exchange_type = options["exchange_type"]
+        self._routing_key = options.get("routing_key", "")
         self._mode = mode
         self._window = window
-        self._heartbeat = heartbeat
         self._reconnect = reconnect
         self._random = random
         self._channel: ConfirmingChannel | None = None

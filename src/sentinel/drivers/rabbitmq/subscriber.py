@@ -14,7 +14,7 @@ import asyncio
 import random as system_random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from typing import Unpack
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from pamqp.commands import Basic
@@ -22,7 +22,7 @@ from pamqp.commands import Basic
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
 from sentinel.drivers.event_messages import DecodedMessage
 from sentinel.drivers.rabbitmq import connection, received_messages
-from sentinel.drivers.rabbitmq.connection import CALL_ERRORS, HEARTBEAT, RECONNECT, BrokerAddress
+from sentinel.drivers.rabbitmq.connection import CALL_ERRORS, HEARTBEAT, RECONNECT, BrokerAddress, ExchangeOptions
 from sentinel.drivers.reconnect import ConnectionSupervisor, connection_loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
@@ -46,34 +46,33 @@ class RabbitMQSubscriber:
     def __init__(
         self,
         *,
-        url: str,
-        exchange: str,
-        exchange_type: str,
         subscription: str,
         max_in_flight: int,
         max_hold: timedelta,
-        routing_key: str = "",
-        ca_file: Path | None = None,
-        heartbeat: timedelta = HEARTBEAT,
         reconnect: Backoff = RECONNECT,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
+        **options: Unpack[ExchangeOptions],
     ) -> None:
-        """`url`, exchange, `ca_file` and `routing_key` are as for the publisher; only exchanges that match keys
-        exactly use `routing_key`.
+        """Only exchanges that match keys exactly use `routing_key`.
 
         A message is requeued and received again after `max_hold`, because brokers limit the time. `observe` is
         called on changes, not on every attempt.
         """
         if max_in_flight > _MAX_PREFETCH:
             raise ValueError(f"max_in_flight: expected at most {_MAX_PREFETCH}, got {max_in_flight}")
-        self._address = BrokerAddress(url=url, ca_file=ca_file, heartbeat=heartbeat, repair_headers=True)
-        self._exchange = exchange
-        self._exchange_type = exchange_type
-        self._binding_key = _binding_key(exchange_type, routing_key)
+        self._address = BrokerAddress(
+            url=options["url"],
+            ca_file=options.get("ca_file"),
+            heartbeat=options.get("heartbeat", HEARTBEAT),
+            repair_headers=True,
+        )
+        self._exchange = options["exchange"]
+        self._exchange_type = options["exchange_type"]
+        self._binding_key = _binding_key(self._exchange_type, options.get("routing_key", ""))
         self._queue = subscription
         self._dead_letter_queue = subscription + DEAD_LETTERS_SUFFIX
         self._max_in_flight = max_in_flight

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, TypeVar, Unpack, assert_never
 
 from sentinel.core.kube import objects
 from sentinel.core.kube.objects import ObjectKey
@@ -34,6 +34,7 @@ from sentinel.ports.kube import (
     KubeObject,
     KubeReader,
     KubeUnavailable,
+    ListOptions,
     ObjectChanged,
     ObjectDeleted,
     ResourceExpired,
@@ -83,9 +84,6 @@ class Reflector(Generic[T]):
         *,
         api: KubeReader,
         kind: KubeKind,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
         chunk_size: int = 500,
         keep: Callable[[KubeObject], T] = _whole,  # type: ignore[assignment]  # without it, T is KubeObject
         handler: Callable[[Change[T]], None],
@@ -95,6 +93,7 @@ class Reflector(Generic[T]):
         observe: Callable[[Observation], None] = lambda observation: None,
         backoff: Backoff = BACKOFF,
         jitter: Callable[[], float] = random.random,
+        **options: Unpack[ListOptions],
     ) -> None:
         """`keep` returns what is kept of an object, by default all of it. `handler` gets each change after the
         copy was updated. Both are synchronous and quick. `observe` must not raise. A list comes in chunks of
@@ -103,17 +102,9 @@ class Reflector(Generic[T]):
         With `resync`, everything is also listed again that long after the last list. A single object that may be
         absent is watched with the field selector `metadata.name=…`.
         """
-        self._list_objects = partial(
-            api.list,
-            kind,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            chunk_size=chunk_size,
-        )
-        self._watch_objects = partial(
-            api.watch, kind, namespace=namespace, label_selector=label_selector, field_selector=field_selector
-        )
+        self._list_objects = partial(api.list, kind, chunk_size=chunk_size, **options)
+        self._watch_objects = partial(api.watch, kind, **options)
+        namespace = options.get("namespace", "")
         self._resync = resync
         self._clock = clock
         self._name = f"{kind} in {namespace}" if namespace else str(kind)

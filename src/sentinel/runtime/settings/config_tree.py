@@ -7,12 +7,13 @@ read into such a tree, within the same limits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
 
+from sentinel.core.json import Json
 from sentinel.runtime.settings.report import Origin, SettingsProblem, quoted
 
 MAX_VALUES: Final = 10_000
@@ -127,6 +128,17 @@ def describe_node(node: Node) -> str:
             return "a list"
         case MappingNode():
             return "a mapping"
+
+
+def to_json(node: Node, read_scalar: Callable[[ScalarNode], Json]) -> Json:
+    """Return a node as JSON. `read_scalar` returns the value of a text that is not null."""
+    match node:
+        case MappingNode():
+            return {member.key: to_json(member.value, read_scalar) for member in node.members}
+        case ListNode():
+            return [to_json(item, read_scalar) for item in node.items]
+        case ScalarNode():
+            return None if node.is_null else read_scalar(node)
 
 
 def locate(node: Node, path: str) -> Origin:

@@ -53,20 +53,29 @@ def parse_file(path: Path) -> ParsedSource:
 
 def read_text(path: Path) -> str | SettingsProblem:
     """Return the text of a file, or the problem with it."""
-    source = file_origin(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_SIZE + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else None
-        return SettingsProblem.at(source, "", f"cannot be read: {(reason or str(error)).lower()}")
-    if len(content) > MAX_FILE_SIZE:
-        return SettingsProblem.at(source, "", f"expected at most {MAX_FILE_SIZE >> 20} MiB of settings, got more")
+    content = read_bytes(path, max_size=MAX_FILE_SIZE, what=" of settings")
+    if isinstance(content, SettingsProblem):
+        return content
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig", "replace")
-        return SettingsProblem.at(_locate(source, before), "", "expected UTF-8 text, got a byte that is not")
+        origin = _locate(file_origin(path), before)
+        return SettingsProblem.at(origin, "", "expected UTF-8 text, got a byte that is not")
+
+
+def read_bytes(path: Path, *, max_size: int, what: str = "") -> bytes | SettingsProblem:
+    """Return the content of a file, or the problem with it. `what` is said after the number of bytes."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(max_size + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else None
+        return SettingsProblem.at(file_origin(path), "", f"cannot be read: {(reason or str(error)).lower()}")
+    if len(content) > max_size:
+        expected = f"expected at most {max_size >> 20} MiB{what}, got more"
+        return SettingsProblem.at(file_origin(path), "", expected)
+    return content
 
 
 def parse(text: str, source: Origin, *, parent: str = "") -> tuple[Node | None, tuple[SettingsProblem, ...]]:

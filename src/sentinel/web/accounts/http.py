@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -30,8 +28,6 @@ from sentinel.web.accounts.sign_ins import SignIns
 from sentinel.web.accounts.tokens import Tokens
 from sentinel.web.accounts.users import Users
 from sentinel.web.routing import Request, Response
-
-T = TypeVar("T")
 
 _NO_STORE = {"Cache-Control": "no-store"}
 """For responses with a secret."""
@@ -62,8 +58,10 @@ class AccountHandlers:
 
     async def list_users(self, request: Request) -> Response:
         parameters = request.query(AccountParameters)
-        found, total = await self._users.find(after=_after(parameters, "users"), limit=parameters.size + 1)
-        page, following = _page(found, parameters.size, lambda user: user.name, "users")
+        found, total = await self._users.find(
+            after=lists.text_position(parameters.after, query="users"), limit=parameters.size + 1
+        )
+        page, following = lists.cut_page(found, parameters.size, lambda user: user.name, query="users")
         return Response(200, _encode(UserList(len(page), total, list(map(UserDocument.of, page)), following)))
 
     async def add_user(self, request: Request) -> Response:
@@ -92,8 +90,10 @@ class AccountHandlers:
 
     async def list_tokens(self, request: Request) -> Response:
         parameters = request.query(AccountParameters)
-        found, total = await self._tokens.find(after=_after(parameters, "tokens"), limit=parameters.size + 1)
-        page, following = _page(found, parameters.size, lambda token: token.id, "tokens")
+        found, total = await self._tokens.find(
+            after=lists.text_position(parameters.after, query="tokens"), limit=parameters.size + 1
+        )
+        page, following = lists.cut_page(found, parameters.size, lambda token: token.id, query="tokens")
         return Response(200, _encode(TokenList(len(page), total, list(map(TokenDocument.of, page)), following)))
 
     async def issue_token(self, request: Request) -> Response:
@@ -123,13 +123,3 @@ def _duration(text: str) -> timedelta:
     except ValueError:
         message = f"expected a duration such as 720h, got {problem.shown(text)}"
         raise problem.bad_field("expires_in", message) from None
-
-
-def _after(parameters: AccountParameters, query: str) -> str:
-    return lists.decode_cursor(parameters.after, str, query=query) if parameters.after else ""
-
-
-def _page(found: Sequence[T], size: int, key: Callable[[T], str], query: str) -> tuple[Sequence[T], str | None]:
-    """Return the page and the cursor of the next one. `found` has one more, if another page follows."""
-    page = found[:size]
-    return page, lists.encode_cursor(key(page[-1]), query=query) if len(found) > size else None

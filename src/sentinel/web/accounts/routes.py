@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from sentinel.web.accounts import schemas
 from sentinel.web.accounts.access import MANAGE_TOKENS, MANAGE_USERS, PERMISSIONS, USE
 from sentinel.web.accounts.http import AccountHandlers
-from sentinel.web.accounts.schemas import (
-    AccountParameters,
-    Credentials,
-    Me,
-    NewToken,
-    NewTokenDocument,
-    NewUser,
-    SignedIn,
-    TokenDocument,
-    TokenList,
-    UserChange,
-    UserDocument,
-    UserList,
-)
 from sentinel.web.app import Component
 from sentinel.web.body import JSON, MERGE_PATCH, Body
 from sentinel.web.routing import OPEN, Method, Parameter, ResponseSpec, Route
@@ -42,98 +30,79 @@ def account_component(handlers: AccountHandlers) -> Component:
 
 
 def _auth(handlers: AccountHandlers) -> list[Route]:
+    route = partial(Route, tag="auth")
     return [
-        Route(
+        route(
             method=Method.POST,
             path=f"{_ROOT}/auth/login",
             action=OPEN,
             handler=handlers.log_in,
             summary="Sign in",
             description="After 5 failures a minute with one name or from one address, wait as `Retry-After` says.",
-            tag="auth",
-            body=Body(type=Credentials, limit=_BODY_LIMIT),
-            responses=(ResponseSpec(status=200, description="Signed in.", type=SignedIn),),
+            body=Body(type=schemas.Credentials, limit=_BODY_LIMIT),
+            responses=(ResponseSpec(status=200, description="Signed in.", type=schemas.SignedIn),),
             problems=(401, 429),
         ),
-        Route(
+        route(
             method=Method.POST,
             path=f"{_ROOT}/auth/logout",
             action=USE,
             handler=handlers.log_out,
             summary="Sign out",
             description="Ends the sign-in that the token belongs to. Other tokens are not changed by it.",
-            tag="auth",
             responses=(ResponseSpec(status=204, description="Signed out."),),
         ),
-        Route(
+        route(
             method=Method.GET,
             path=f"{_ROOT}/auth/me",
             action=USE,
             handler=handlers.me,
             summary="Read whom the token stands for",
-            tag="auth",
-            responses=(ResponseSpec(status=200, description="The identity.", type=Me),),
+            responses=(ResponseSpec(status=200, description="The identity.", type=schemas.Me),),
         ),
     ]
 
 
 def _users(handlers: AccountHandlers) -> list[Route]:
-    one = f"{_ROOT}/users/{{name}}"
+    route = partial(Route, path=f"{_ROOT}/users", action=MANAGE_USERS, tag="users")
+    one = partial(route, path=f"{_ROOT}/users/{{name}}", path_parameters=(_NAME,))
     return [
-        Route(
+        route(
             method=Method.GET,
-            path=f"{_ROOT}/users",
-            action=MANAGE_USERS,
             handler=handlers.list_users,
             summary="List users",
-            tag="users",
-            query=AccountParameters,
-            responses=(ResponseSpec(status=200, description="A page, by name.", type=UserList),),
+            query=schemas.AccountParameters,
+            responses=(ResponseSpec(status=200, description="A page, by name.", type=schemas.UserList),),
         ),
-        Route(
+        route(
             method=Method.POST,
-            path=f"{_ROOT}/users",
-            action=MANAGE_USERS,
             handler=handlers.add_user,
             summary="Add a user",
-            tag="users",
-            body=Body(type=NewUser, limit=_BODY_LIMIT),
-            responses=(ResponseSpec(status=201, description="Added.", type=UserDocument),),
+            body=Body(type=schemas.NewUser, limit=_BODY_LIMIT),
+            responses=(ResponseSpec(status=201, description="Added.", type=schemas.UserDocument),),
             problems=(409,),
         ),
-        Route(
+        one(
             method=Method.GET,
-            path=one,
-            action=MANAGE_USERS,
             handler=handlers.get_user,
             summary="Read a user",
-            tag="users",
-            path_parameters=(_NAME,),
-            responses=(ResponseSpec(status=200, description="The user.", type=UserDocument),),
+            responses=(ResponseSpec(status=200, description="The user.", type=schemas.UserDocument),),
             problems=(404,),
         ),
-        Route(
+        one(
             method=Method.PATCH,
-            path=one,
-            action=MANAGE_USERS,
             handler=handlers.change_user,
             summary="Change the role or password of a user",
             description="Ends the user's sign-ins. The last admin cannot be demoted.",
-            tag="users",
-            path_parameters=(_NAME,),
-            body=Body(type=UserChange, limit=_BODY_LIMIT, content_types=(JSON, MERGE_PATCH)),
-            responses=(ResponseSpec(status=200, description="The changed user.", type=UserDocument),),
+            body=Body(type=schemas.UserChange, limit=_BODY_LIMIT, content_types=(JSON, MERGE_PATCH)),
+            responses=(ResponseSpec(status=200, description="The changed user.", type=schemas.UserDocument),),
             problems=(404, 409),
         ),
-        Route(
+        one(
             method=Method.DELETE,
-            path=one,
-            action=MANAGE_USERS,
             handler=handlers.remove_user,
             summary="Remove a user",
             description="Ends the user's sign-ins. The last admin cannot be removed.",
-            tag="users",
-            path_parameters=(_NAME,),
             responses=(ResponseSpec(status=204, description="Removed."),),
             problems=(404, 409),
         ),
@@ -141,51 +110,32 @@ def _users(handlers: AccountHandlers) -> list[Route]:
 
 
 def _tokens(handlers: AccountHandlers) -> list[Route]:
-    one = f"{_ROOT}/tokens/{{id}}"
+    route = partial(Route, path=f"{_ROOT}/tokens", action=MANAGE_TOKENS, tag="tokens")
+    one = partial(route, path=f"{_ROOT}/tokens/{{id}}", path_parameters=(_ID,), problems=(404,))
+    token = ResponseSpec(status=200, description="The token, without its text.", type=schemas.TokenDocument)
     return [
-        Route(
+        route(
             method=Method.GET,
-            path=f"{_ROOT}/tokens",
-            action=MANAGE_TOKENS,
             handler=handlers.list_tokens,
             summary="List tokens",
             description="Those in the database. Tokens of a tokens file are not listed.",
-            tag="tokens",
-            query=AccountParameters,
-            responses=(ResponseSpec(status=200, description="A page, oldest first.", type=TokenList),),
+            query=schemas.AccountParameters,
+            responses=(ResponseSpec(status=200, description="A page, oldest first.", type=schemas.TokenList),),
         ),
-        Route(
+        route(
             method=Method.POST,
-            path=f"{_ROOT}/tokens",
-            action=MANAGE_TOKENS,
             handler=handlers.issue_token,
             summary="Issue a token",
             description="The response is the only place where the token itself is shown.",
-            tag="tokens",
-            body=Body(type=NewToken, limit=_BODY_LIMIT),
-            responses=(ResponseSpec(status=201, description="Issued.", type=NewTokenDocument),),
+            body=Body(type=schemas.NewToken, limit=_BODY_LIMIT),
+            responses=(ResponseSpec(status=201, description="Issued.", type=schemas.NewTokenDocument),),
         ),
-        Route(
-            method=Method.GET,
-            path=one,
-            action=MANAGE_TOKENS,
-            handler=handlers.get_token,
-            summary="Read a token",
-            tag="tokens",
-            path_parameters=(_ID,),
-            responses=(ResponseSpec(status=200, description="The token, without its text.", type=TokenDocument),),
-            problems=(404,),
-        ),
-        Route(
+        one(method=Method.GET, handler=handlers.get_token, summary="Read a token", responses=(token,)),
+        one(
             method=Method.DELETE,
-            path=one,
-            action=MANAGE_TOKENS,
             handler=handlers.revoke_token,
             summary="Revoke a token",
             description="Every server on the database rejects it within a second.",
-            tag="tokens",
-            path_parameters=(_ID,),
             responses=(ResponseSpec(status=204, description="Revoked."),),
-            problems=(404,),
         ),
     ]

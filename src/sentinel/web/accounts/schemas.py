@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
@@ -11,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from sentinel.core.access import Role
 from sentinel.ports.identity_store import IssuedToken, User
-from sentinel.web.lists import PageSize
+from sentinel.web.lists import Page, PageSize
 
 UserRole: TypeAlias = Literal["viewer", "operator", "admin"]
 """The roles of people. Machines have tokens."""
@@ -81,13 +80,8 @@ class UserDocument(msgspec.Struct, frozen=True):
         return cls(user.name, user.role, user.created_time, user.created_by, user.updated_time)
 
 
-class UserList(msgspec.Struct, frozen=True):
+class UserList(Page[UserDocument], frozen=True):
     """A page of users, in the order of their names."""
-
-    size: int
-    total: int
-    items: Sequence[UserDocument]
-    next: str | None
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,13 +136,8 @@ class NewTokenDocument(TokenDocument, frozen=True, kw_only=True):
         return f"NewTokenDocument({self.id!r})"
 
 
-class TokenList(msgspec.Struct, frozen=True):
+class TokenList(Page[TokenDocument], frozen=True):
     """A page of tokens, in the order they were issued."""
-
-    size: int
-    total: int
-    items: Sequence[TokenDocument]
-    next: str | None
 
 
 class AccountParameters(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,20 +18,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Unpack
 
 from sentinel.core import login_throttle
 from sentinel.core.access import Identity
 from sentinel.core.problem_codes import Code
-from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.identity_store import Failures, IdentityStore, IdentityTransaction, SignIn, User
+from sentinel.ports.identity_store import Failures, IdentityTransaction, SignIn, User
 from sentinel.ports.passwords import PasswordHasher
 from sentinel.runtime.bearer_tokens import digest_of, new_token
 from sentinel.runtime.key_locks import KeyLocks
 from sentinel.web import problem
+from sentinel.web.accounts.use_cases import UseCaseOptions, UseCases
 from sentinel.web.accounts.users import KIND, MAX_PASSWORD
-from sentinel.web.audit import Auditor
 from sentinel.web.problem import Problem
 from sentinel.web.routing import Caller
 
@@ -40,24 +39,12 @@ LIFETIME: Final = timedelta(hours=12)
 _TURN_TIMEOUT = timedelta(seconds=20)
 
 
-class SignIns:
+class SignIns(UseCases):
     """Begins and ends sign-ins."""
 
-    def __init__(
-        self,
-        *,
-        store: IdentityStore,
-        passwords: PasswordHasher,
-        clock: Clock,
-        auditor: Auditor,
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`on_change` is called after a sign-in has ended, so that this process notices at once."""
-        self._store = store
+    def __init__(self, *, passwords: PasswordHasher, **options: Unpack[UseCaseOptions]) -> None:
+        super().__init__(**options)
         self._passwords = passwords
-        self._clock = clock
-        self._auditor = auditor
-        self._on_change = on_change
         self._turns = KeyLocks(timeout=_TURN_TIMEOUT)
 
     async def begin(self, caller: Caller, *, name: str, password: str) -> tuple[SignIn, str]:

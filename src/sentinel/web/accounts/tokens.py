@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from typing import Unpack
 
 from sentinel.core.access import Role
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.core.identity_names import NAME_EXPECTED, is_identity_name, is_instance_id
 from sentinel.core.ids import uuid7
-from sentinel.ports.clock import Clock
-from sentinel.ports.identity_store import IdentityStore, IdentityTransaction, IssuedToken
+from sentinel.ports.identity_store import IdentityTransaction, IssuedToken
 from sentinel.runtime.bearer_tokens import digest_of, new_token
-from sentinel.web.audit import Auditor
+from sentinel.web.accounts.use_cases import UseCaseOptions, UseCases
 from sentinel.web.errors import Invalid, NotFound
 from sentinel.web.problem import FieldError, shown
 from sentinel.web.routing import Caller
@@ -23,23 +23,13 @@ KIND = "token"
 MAX_LIFETIME = timedelta(days=36_500)
 
 
-class Tokens:
+class Tokens(UseCases):
     """Issues and revokes tokens."""
 
     def __init__(
-        self,
-        *,
-        store: IdentityStore,
-        clock: Clock,
-        auditor: Auditor,
-        on_change: Callable[[], None] = lambda: None,
-        randomness: Callable[[int], bytes] = os.urandom,
+        self, *, randomness: Callable[[int], bytes] = os.urandom, **options: Unpack[UseCaseOptions]
     ) -> None:
-        """`on_change` is called after a token was revoked, so that this process notices at once."""
-        self._store = store
-        self._clock = clock
-        self._auditor = auditor
-        self._on_change = on_change
+        super().__init__(**options)
         self._randomness = randomness
 
     async def find(self, *, after: str, limit: int) -> tuple[Sequence[IssuedToken], int]:

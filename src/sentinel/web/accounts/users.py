@@ -6,16 +6,16 @@ password and a removal end the user's sign-ins, in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import msgspec
 
 from sentinel.core.access import Role
 from sentinel.core.identity_names import NAME_EXPECTED, is_user_name
-from sentinel.ports.clock import Clock
-from sentinel.ports.identity_store import IdentityStore, IdentityTransaction, User, UserTaken
+from sentinel.ports.identity_store import IdentityTransaction, User, UserTaken
 from sentinel.ports.passwords import PasswordHasher
-from sentinel.web.audit import Auditor
+from sentinel.web.accounts.use_cases import UseCaseOptions, UseCases
 from sentinel.web.errors import Conflict, Invalid, NotFound
 from sentinel.web.problem import FieldError, shown
 from sentinel.web.routing import Caller
@@ -29,24 +29,12 @@ MAX_PASSWORD = 1024
 """In bytes, because hashing takes time for each of them."""
 
 
-class Users:
+class Users(UseCases):
     """Adds, changes and removes users."""
 
-    def __init__(
-        self,
-        *,
-        store: IdentityStore,
-        passwords: PasswordHasher,
-        clock: Clock,
-        auditor: Auditor,
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`on_change` is called after sign-ins have ended, so that this process notices at once."""
-        self._store = store
+    def __init__(self, *, passwords: PasswordHasher, **options: Unpack[UseCaseOptions]) -> None:
+        super().__init__(**options)
         self._passwords = passwords
-        self._clock = clock
-        self._auditor = auditor
-        self._on_change = on_change
 
     async def find(self, *, after: str, limit: int) -> tuple[Sequence[User], int]:
         """Return users in the order of their names, and how many there are."""
@@ -98,10 +86,7 @@ class Users:
         now = self._clock.now()
 
         def work(transaction: IdentityTransaction) -> User:
-            transaction.lock()
-            user = transaction.user(name)
-            if user is None:
-                raise _no_user(name)
+            user = _lock(transaction, name)
             new_role = user.role if role is None else role
             changes = [f"role {new_role}"] if new_role is not user.role else []
             if hashed is not None:
@@ -131,10 +116,7 @@ class Users:
         now = self._clock.now()
 
         def work(transaction: IdentityTransaction) -> None:
-            transaction.lock()
-            user = transaction.user(name)
-            if user is None:
-                raise _no_user(name)
+            user = _lock(transaction, name)
             _require_other_admin(transaction, user, "removed")
             transaction.remove_user(name)
             transaction.end_sign_ins(name)
@@ -153,6 +135,15 @@ def check(*, name: str | None = None, role: Role | None = None, password: str | 
     ]
     if errors:
         raise Invalid(tuple(errors))
+
+
+def _lock(transaction: IdentityTransaction, name: str) -> User:
+    """Lock all accounts, and return one. Raises `NotFound`."""
+    transaction.lock()
+    user = transaction.user(name)
+    if user is None:
+        raise _no_user(name)
+    return user
 
 
 def _require_other_admin(transaction: IdentityTransaction, user: User, done: str) -> None:

@@ -23,6 +23,7 @@ from sentinel.ports.fleet_store import FleetTransaction, ListPosition, ListQuery
 from sentinel.runtime.secrets import Secret
 from tests.support.databases import postgresql
 from tests.support.databases.backends import SqlFleet
+from tests.support.databases.query_plans import explain_on_postgresql, explain_on_sqlite
 from tests.support.fleet.store_records import MOMENT, SECOND, microseconds, stored
 
 COUNT = 600
@@ -69,12 +70,12 @@ class QueryPlanner(ABC):
         self._connection = connection
 
     @abstractmethod
-    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str: ...
+    async def explain(self, statement: Statement) -> str: ...
 
     async def plan(self, query: ListQuery) -> str:
         recorder = RecordingSession(is_sqlite=self.is_sqlite)
         lists.find(recorder, query)
-        return "\n".join([await self.explain(*statement) for statement in recorder.statements])
+        return "\n".join([await self.explain(statement) for statement, _ in recorder.statements])
 
 
 class SqlitePlanner(QueryPlanner):
@@ -82,10 +83,8 @@ class SqlitePlanner(QueryPlanner):
     scan = "SCAN fleet_"
     sort = "TEMP B-TREE"
 
-    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str:
-        compiled = statement.sqlite
-        rows = self._connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.bind(values))
-        return "\n".join(row[3] for row in rows)
+    async def explain(self, statement: Statement) -> str:
+        return explain_on_sqlite(self._connection, statement)
 
 
 class PostgresqlPlanner(QueryPlanner):
@@ -93,13 +92,8 @@ class PostgresqlPlanner(QueryPlanner):
     scan = "Seq Scan"
     sort = "Sort  "
 
-    async def explain(self, statement: Statement, values: Mapping[str, SqlValue]) -> str:
-        # Prepared, because plain EXPLAIN would plan for these values.
-        await self._connection.execute(f"PREPARE list AS {statement.postgresql.text}")
-        nulls = ", ".join("NULL" for _ in statement.postgresql.bind(values))
-        rows = await self._connection.fetch(f"EXPLAIN EXECUTE list ({nulls})")
-        await self._connection.execute("DEALLOCATE list")
-        return "\n".join(row[0] for row in rows)
+    async def explain(self, statement: Statement) -> str:
+        return await explain_on_postgresql(self._connection, statement)
 
 
 def fill(fleet: FleetTransaction) -> None:

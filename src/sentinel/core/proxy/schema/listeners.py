@@ -151,9 +151,11 @@ def _certificate_rows(*, is_implemented: bool) -> tuple[Row, ...]:
     )
 
 
+TLS_PROTOCOLS: Final = ("https", "h2", "h3")
+
 _TLS: Final = Row(
     "tls",
-    "Certificates, for protocols with TLS.",
+    "Certificates, for protocols with TLS. Without `ca-file`, `client-auth` has no effect.",
     rows=(
         *_certificate_rows(is_implemented=True),
         Row("ca-file", "CA of client certificates.", value(PATH), implemented=True),
@@ -181,6 +183,7 @@ _TLS: Final = Row(
         ),
     ),
     at_most_one=(("cert-file", "cert"), ("key-file", "key")),
+    required_when=When("protocol", TLS_PROTOCOLS),
     implemented=True,
 )
 

@@ -25,6 +25,7 @@ from sentinel.core.proxy.schema.types import (
     Integer,
     Number,
     Pattern,
+    Regex,
 )
 
 PRIORITIES: Final = {"low": 10, "normal": 50, "high": 100, "critical": 1000}
@@ -41,8 +42,8 @@ _MATCHES: Final = Row(
         Row("path-prefix", "The start of the path.", value(TEXT), repeated=Repeated.ALL, implemented=True),
         Row(
             "path-regex",
-            "A regular expression for the path.",
-            value(TEXT),
+            "A regular expression that is found in the path, in the syntax of Rust.",
+            value(Regex()),
             repeated=Repeated.ALL,
             implemented=True,
         ),

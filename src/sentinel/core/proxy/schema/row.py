@@ -74,6 +74,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """Required only then."""
     unless: tuple[str, ...] = ()
     """Siblings that make a required node unnecessary."""
+    needs: tuple[str, ...] = ()
+    """Siblings without any of which the proxy ignores it."""
     read_when: When | None = None
     """Read only then; otherwise the proxy ignores it."""
     repeated: Repeated = Repeated.FIRST

@@ -28,6 +28,6 @@ SOURCES: Final = (
 )
 
 
-def secret_row(name: str, description: str) -> Row:
+def secret_row(name: str, description: str, *, needs: tuple[str, ...] = ()) -> Row:
     """Return the row of a node whose value comes from exactly one source."""
-    return Row(name, description, properties=SOURCES, one_property=True)
+    return Row(name, description, properties=SOURCES, one_property=True, needs=needs)

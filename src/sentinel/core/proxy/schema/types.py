@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
 
 from sentinel.core.kdl import Scalar
+from sentinel.core.proxy import path_pattern
 
 MAX_INTEGER: Final = 2**63 - 1
 MAX_PORT: Final = 65_535
@@ -42,13 +44,9 @@ class Fault(StrEnum):
 class Text(msgspec.Struct, frozen=True):
     """Any string."""
 
-    what: str = "a string"
+    expected: str = "a string"
     example: str = "…"
     may_be_empty: bool = False
-
-    @property
-    def expected(self) -> str:
-        return self.what
 
     def fault(self, value: Scalar) -> Fault | None:
         if not isinstance(value, str):
@@ -59,14 +57,10 @@ class Text(msgspec.Struct, frozen=True):
 class Pattern(msgspec.Struct, frozen=True):
     """A string of a certain form."""
 
-    what: str
+    expected: str
     form: str
     """A regular expression for the whole string."""
     example: str
-
-    @property
-    def expected(self) -> str:
-        return self.what
 
     def fault(self, value: Scalar) -> Fault | None:
         if not isinstance(value, str):
@@ -74,16 +68,33 @@ class Pattern(msgspec.Struct, frozen=True):
         return None if re.fullmatch(self.form, value) else Fault.FORM
 
 
-class Boolean(msgspec.Struct, frozen=True):
-    """`#true` or `#false`."""
+class Regex(msgspec.Struct, frozen=True):
+    """A regular expression for paths, as the proxy reads it."""
 
     @property
     def expected(self) -> str:
-        return "#true or #false"
+        return "a regular expression"
 
     @property
-    def example(self) -> bool:
-        return True
+    def example(self) -> str:
+        return "^/api/v[0-9]+/"
+
+    def fault(self, value: Scalar) -> Fault | None:
+        if not isinstance(value, str):
+            return Fault.TYPE
+        return Fault.FORM if not value or self.reason(value) else None
+
+    def reason(self, value: str) -> str:
+        """Return what is wrong with a pattern."""
+        found = path_pattern.read(value)
+        return found.reason if isinstance(found, path_pattern.BadPattern) else ""
+
+
+class Boolean(msgspec.Struct, frozen=True):
+    """`#true` or `#false`."""
+
+    expected: str = "#true or #false"
+    example: bool = True
 
     def fault(self, value: Scalar) -> Fault | None:
         return None if isinstance(value, bool) else Fault.TYPE
@@ -164,41 +175,21 @@ class Choice(msgspec.Struct, frozen=True):
 class Address(msgspec.Struct, frozen=True):
     """IP:PORT, where the proxy listens."""
 
-    @property
-    def expected(self) -> str:
-        return "an address IP:PORT"
-
-    @property
-    def example(self) -> str:
-        return "127.0.0.1:8080"
+    expected: str = "an address IP:PORT"
+    example: str = "127.0.0.1:8080"
 
     def fault(self, value: Scalar) -> Fault | None:
-        if not isinstance(value, str):
-            return Fault.TYPE
-        host, fault = split_port(value)
-        if fault is None and not is_ip(host):
-            return Fault.ADDRESS
-        return fault
+        return _address_fault(value, is_ip)
 
 
 class HostPort(msgspec.Struct, frozen=True):
     """HOST:PORT, where the proxy connects to. The host is a name or an IP address."""
 
-    @property
-    def expected(self) -> str:
-        return "an address HOST:PORT"
-
-    @property
-    def example(self) -> str:
-        return "backend.internal:8080"
+    expected: str = "an address HOST:PORT"
+    example: str = "backend.internal:8080"
 
     def fault(self, value: Scalar) -> Fault | None:
-        if not isinstance(value, str):
-            return Fault.TYPE
-        host, fault = split_port(value)
-        if fault is None and not is_host(host):
-            return Fault.ADDRESS
-        return fault
+        return _address_fault(value, is_host)
 
 
 class Url(msgspec.Struct, frozen=True):
@@ -243,7 +234,9 @@ class Either(msgspec.Struct, frozen=True):
         return next((fault for fault in faults if fault is not Fault.TYPE), Fault.TYPE)
 
 
-ValueType: TypeAlias = Text | Pattern | Boolean | Integer | Number | Choice | Address | HostPort | Url | Either
+ValueType: TypeAlias = (
+    Text | Pattern | Regex | Boolean | Integer | Number | Choice | Address | HostPort | Url | Either
+)
 
 TEXT: Final = Text()
 HEADER_NAME: Final = Pattern("a header name without spaces and colons", r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "X-Name")
@@ -261,6 +254,15 @@ MILLISECONDS: Final = Integer(unit="milliseconds")
 BYTES: Final = Integer(unit="bytes")
 STATUS: Final = Integer(minimum=100, maximum=599)
 DURATION: Final = Either((SECONDS, Pattern("a duration such as 30s or 1h", _DURATION.pattern, "30s")))
+
+
+def _address_fault(value: Scalar, is_valid_host: Callable[[str], bool]) -> Fault | None:
+    if not isinstance(value, str):
+        return Fault.TYPE
+    host, fault = split_port(value)
+    if fault is None and not is_valid_host(host):
+        return Fault.ADDRESS
+    return fault
 
 
 def split_port(text: str) -> tuple[str, Fault | None]:

@@ -152,6 +152,9 @@ _TIMEOUTS: Final = Row(
     implemented=True,
 )
 
+_CERTIFICATES: Final = ("client-cert", "cert")
+_KEYS: Final = ("client-key", "key")
+
 _TLS: Final = Row(
     "tls",
     "TLS to the targets.",
@@ -164,13 +167,13 @@ _TLS: Final = Row(
             default=False,
             implemented=True,
         ),
-        Row("client-cert", "Certificate to present.", value(PATH), implemented=True),
-        Row("client-key", "Its private key.", value(PATH), implemented=True),
+        Row("client-cert", "Certificate to present.", value(PATH), needs=_KEYS, implemented=True),
+        Row("client-key", "Its private key.", value(PATH), needs=_CERTIFICATES, implemented=True),
         Row("ca-cert", "CA of the targets' certificates.", value(PATH), implemented=True),
-        secret_row("cert", "Certificate from a secret; becomes `client-cert`."),
-        secret_row("key", "Private key from a secret; becomes `client-key`."),
+        secret_row("cert", "Certificate from a secret; becomes `client-cert`.", needs=_KEYS),
+        secret_row("key", "Private key from a secret; becomes `client-key`.", needs=_CERTIFICATES),
     ),
-    at_most_one=(("client-cert", "cert"), ("client-key", "key")),
+    at_most_one=(_CERTIFICATES, _KEYS),
     implemented=True,
 )
 

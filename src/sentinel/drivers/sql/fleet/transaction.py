@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import CTE, ColumnElement, Table, bindparam, delete, func, insert, select, text, update
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
@@ -69,20 +69,6 @@ def status_update_and_change(*where: ColumnElement[bool]) -> tuple[CTE, CTE]:
 _UPDATE_AND_RECORD = Statement(audit.insert_with(status_update(_one)))
 _UPDATE_LOG_AND_RECORD = Statement(audit.insert_with(*status_update_and_change(_one)))
 
-_INSERT_LABEL = Statement(insert(labels).inline(), *labels.c.keys())
-_DELETE_LABEL = Statement(
-    delete(labels).where(labels.c.resource_id == bindparam("resource_id"), labels.c.key == bindparam("key"))
-)
-_INSERT_ATTRIBUTE = Statement(insert(attributes).inline(), *attributes.c.keys())
-_DELETE_ATTRIBUTE = Statement(
-    delete(attributes).where(
-        attributes.c.resource_id == bindparam("resource_id"), attributes.c.key == bindparam("key")
-    )
-)
-_INSERT_WAIT = Statement(insert(waits).inline(), *waits.c.keys())
-_DELETE_WAIT = Statement(
-    delete(waits).where(waits.c.resource_id == bindparam("resource_id"), waits.c.adapter == bindparam("adapter"))
-)
 # As text: both databases understand this syntax, but SQLAlchemy has a separate construct for each.
 _COUNT = Statement(
     text(
@@ -114,6 +100,59 @@ def changes_status_only(before: StoredResource, after: StoredResource) -> bool:
         and before.updated_time == after.updated_time
         and before.adapters == after.adapters
     )
+
+
+class _IndexTable(Generic[V]):
+    """A table with a row for each item of a mapping of a resource, such as its labels."""
+
+    def __init__(
+        self,
+        table: Table,
+        key: str,
+        *,
+        own: Callable[[StoredResource], dict[str, SqlValue]],
+        values: Callable[[V], dict[str, SqlValue]],
+    ) -> None:
+        """`own` returns the columns of the resource that a row copies, `values` those of the value of an item."""
+        self._key = key
+        self._own = own
+        self._values = values
+        self._insert = Statement(insert(table).inline(), *table.c.keys())
+        self._delete = Statement(
+            delete(table).where(table.c.resource_id == bindparam("resource_id"), table.c[key] == bindparam(key))
+        )
+
+    def update(
+        self, session: Session, resource: StoredResource, before: Mapping[str, V], after: Mapping[str, V]
+    ) -> None:
+        """Write what differs. The row of a changed value is deleted and inserted."""
+        removed = [key for key, value in before.items() if after.get(key) != value]
+        added = [(key, value) for key, value in after.items() if before.get(key) != value]
+        if removed:
+            session.run_many(self._delete, [{"resource_id": resource.id, self._key: key} for key in removed])
+        if added:
+            own = self._own(resource)
+            session.run_many(self._insert, [own | {self._key: key} | self._values(value) for key, value in added])
+
+
+def _list_columns(resource: StoredResource) -> dict[str, SqlValue]:
+    return {
+        "resource_id": resource.id,
+        "plural": resource.plural,
+        "created_time": to_micros(resource.created_time),
+    }
+
+
+_LABELS = _IndexTable[str](
+    labels, "key", own=_list_columns, values=lambda value: {"value": value, "number": as_integer(value)}
+)
+_ATTRIBUTES = _IndexTable[str](attributes, "key", own=_list_columns, values=lambda value: {"value": value})
+_WAITS = _IndexTable[datetime](
+    waits,
+    "adapter",
+    own=lambda resource: {"resource_id": resource.id, "plural": resource.plural},
+    values=lambda since: {"since": to_micros(since)},
+)
 
 
 class SqlFleetTransaction(SqlTransaction):
@@ -162,9 +201,9 @@ class SqlFleetTransaction(SqlTransaction):
 
     def insert(self, resource: StoredResource) -> None:
         self._run(_INSERT, rows.all_columns(resource))
-        self._index_labels(resource, {}, resource.labels)
-        self._index_attributes(resource, {}, resource.attributes)
-        self._index_waits(resource, {}, resource.waiting)
+        _LABELS.update(self._session, resource, {}, resource.labels)
+        _ATTRIBUTES.update(self._session, resource, {}, resource.attributes)
+        _WAITS.update(self._session, resource, {}, resource.waiting)
         self._count(resource, +1)
         self._changes.note(None, resource)
         self._known[resource.id] = resource
@@ -177,9 +216,9 @@ class SqlFleetTransaction(SqlTransaction):
         else:
             changed = rows.status_columns(resource) | rows.description_columns(resource)
             self._run(_UPDATE_ALL, {"resource_id": resource.id} | changed)
-            self._index_labels(before, before.labels, resource.labels)
-        self._index_attributes(before, before.attributes, resource.attributes)
-        self._index_waits(before, before.waiting, resource.waiting)
+            _LABELS.update(self._session, before, before.labels, resource.labels)
+        _ATTRIBUTES.update(self._session, before, before.attributes, resource.attributes)
+        _WAITS.update(self._session, before, before.waiting, resource.waiting)
         if before.is_ready != resource.is_ready:
             self._count(before, -1)
             self._count(resource, +1)
@@ -259,43 +298,6 @@ class SqlFleetTransaction(SqlTransaction):
             raise LookupError(f"{resource_id} does not exist")
         return known
 
-    def _index_labels(self, resource: StoredResource, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        removed, added = _difference(before, after)
-        if removed:
-            self._session.run_many(_DELETE_LABEL, [{"resource_id": resource.id, "key": key} for key in removed])
-        if added:
-            own = _list_columns(resource)
-            self._session.run_many(
-                _INSERT_LABEL,
-                [own | {"key": key, "value": value, "number": as_integer(value)} for key, value in added],
-            )
-
-    def _index_attributes(
-        self, resource: StoredResource, before: Mapping[str, str], after: Mapping[str, str]
-    ) -> None:
-        removed, added = _difference(before, after)
-        if removed:
-            self._session.run_many(
-                _DELETE_ATTRIBUTE, [{"resource_id": resource.id, "key": key} for key in removed]
-            )
-        if added:
-            own = _list_columns(resource)
-            self._session.run_many(_INSERT_ATTRIBUTE, [own | {"key": key, "value": value} for key, value in added])
-
-    def _index_waits(
-        self, resource: StoredResource, before: Mapping[str, datetime], after: Mapping[str, datetime]
-    ) -> None:
-        removed, added = _difference(before, after)
-        if removed:
-            self._session.run_many(
-                _DELETE_WAIT, [{"resource_id": resource.id, "adapter": each} for each in removed]
-            )
-        if added:
-            own: dict[str, SqlValue] = {"resource_id": resource.id, "plural": resource.plural}
-            self._session.run_many(
-                _INSERT_WAIT, [own | {"adapter": adapter, "since": to_micros(since)} for adapter, since in added]
-            )
-
     def _count(self, resource: StoredResource, change: int) -> None:
         self._counts[resource.plural, resource.is_ready, zlib.crc32(resource.id.encode()) % SLOTS] += change
 
@@ -303,19 +305,3 @@ class SqlFleetTransaction(SqlTransaction):
         if self._deferred_update is not None:
             deferred, self._deferred_update = self._deferred_update, None
             self._run(_UPDATE_STATUS, deferred)
-
-
-def _list_columns(resource: StoredResource) -> dict[str, SqlValue]:
-    """The columns of a resource that labels and attributes copy."""
-    return {
-        "resource_id": resource.id,
-        "plural": resource.plural,
-        "created_time": to_micros(resource.created_time),
-    }
-
-
-def _difference(before: Mapping[str, V], after: Mapping[str, V]) -> tuple[list[str], list[tuple[str, V]]]:
-    """The keys to delete and the items to insert; a changed value is both."""
-    removed = [key for key, value in before.items() if after.get(key) != value]
-    added = [(key, value) for key, value in after.items() if before.get(key) != value]
-    return removed, added

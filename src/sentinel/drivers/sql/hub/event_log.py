@@ -18,7 +18,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from sentinel.drivers.sql.engine.columns import NUMBER, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, SqlValue, Statement
-from sentinel.drivers.sql.hub.tables import events, is_new, log
+from sentinel.drivers.sql.hub.tables import events, log
 from sentinel.ports.hub_store import HubEvent
 
 CHANNEL: Final = "sentinel_hub_events"
@@ -29,11 +29,12 @@ _BATCH: Final = 1_000
 APPEND = Statement(insert(events).inline(), "time", "type", "subject", "data")
 
 _limit = bindparam("limit", type_=NUMBER)
-_HAS_NEW = Statement(select(events.c.id).where(is_new).limit(1))
+_is_new = events.c.number.is_(None)
+_HAS_NEW = Statement(select(events.c.id).where(_is_new).limit(1))
 _LOCK = Statement(select(log.c.number).with_for_update())
 _new = (
     select(events.c.id, func.row_number().over(order_by=events.c.id).label("position"))
-    .where(is_new)
+    .where(_is_new)
     .order_by(events.c.id)
     .limit(_limit)
     .subquery("new")

@@ -27,7 +27,7 @@ def find(session: Session, query: InstanceQuery) -> InstancePage:
 
 def by_id(session: Session, instance_ids: Collection[str]) -> dict[str, InstanceRecord]:
     """Return the instances that exist."""
-    found = session.rows(statements.INSTANCES_BY_ID, ids=rows.encode([*instance_ids]).decode())
+    found = session.rows(statements.INSTANCES_BY_ID, ids=rows.json_texts(instance_ids))
     return {row[0]: rows.to_instance(row) for row in found}
 
 

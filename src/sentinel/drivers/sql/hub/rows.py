@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,7 @@ from sentinel.core.hub.versions import VersionName
 from sentinel.drivers.sql.engine.columns import from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import Row, SqlValue
 from sentinel.ports.hub_store import (
+    THINNED_INTERVAL,
     Config,
     ConfigVersion,
     Heartbeats,
@@ -60,11 +62,18 @@ class _Details(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     created_by: str
 
 
+_INTERVAL: Final = THINNED_INTERVAL // timedelta(microseconds=1)
+
 encode = msgspec.json.Encoder().encode
 decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 _decode_report = msgspec.json.Decoder(_Report).decode
 _decode_description = msgspec.json.Decoder(_Description).decode
 _decode_details = msgspec.json.Decoder(_Details).decode
+
+
+def json_texts(texts: Iterable[str]) -> str:
+    """Encode ids as a parameter. None with a NUL is stored, and PostgreSQL does not accept one in JSON."""
+    return encode([each for each in texts if "\0" not in each]).decode()
 
 
 def to_instance(row: Row) -> InstanceRecord:
@@ -153,6 +162,7 @@ def sample_values(beats: Heartbeats, sample: Sample) -> dict[str, SqlValue]:
     """The parameters of `statements.ADD_SAMPLE`."""
     metrics = sample.metrics
     return {
+        "interval_number": interval_number(sample.time),
         "instance_id": beats.instance_id,
         "incarnation": beats.incarnation,
         "time": to_micros(sample.time),
@@ -165,8 +175,13 @@ def sample_values(beats: Heartbeats, sample: Sample) -> dict[str, SqlValue]:
     }
 
 
+def interval_number(time: datetime) -> int:
+    """The interval that a sample of this time belongs to."""
+    return to_micros(time) // _INTERVAL
+
+
 def to_sample(row: Row) -> Sample:
-    """Decode a row that begins with the columns of `statements.SAMPLE`."""
+    """Decode a row of the columns that are measured, the time first."""
     return Sample(
         from_micros(row[0]),
         Metrics(

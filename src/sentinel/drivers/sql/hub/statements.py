@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
-    Select,
     Table,
     and_,
     bindparam,
     case,
     delete,
-    false,
     func,
     insert,
     literal_column,
@@ -24,7 +22,6 @@ from sqlalchemy import (
     text,
     true,
     tuple_,
-    union_all,
     update,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -37,11 +34,15 @@ from sentinel.drivers.sql.hub.tables import (
     assigned,
     configs,
     instances,
+    is_not_thinned,
     is_out_of_sync,
     is_present,
     metrics,
     versions,
 )
+
+INTERVALS_AT_ONCE: Final = 64
+"""How many intervals of samples one statement reads."""
 
 _after: BindParameter[str] = bindparam("after", type_=TEXT)
 _before: BindParameter[int] = bindparam("before", type_=NUMBER)
@@ -89,16 +90,22 @@ SAVE_INSTANCE = Statement(
 )
 INSTANCES_BY_ID = Statement(select(instances).where(_is_one_of(instances.c.id)))
 
-_connected = instances.c.state.in_([literal_column(f"'{state.value}'", TEXT) for state in sorted(CONNECTED)])
+
+def _has_one_of(states: Collection[State]) -> ColumnElement[bool]:
+    """In SQL text, so that each combination is planned by itself."""
+    return instances.c.state.in_([literal_column(f"'{state.value}'", TEXT) for state in sorted(states)])
+
+
 SILENT = Statement(
     select(instances)
-    .where(_connected, instances.c.last_seen < _before)
+    .where(_has_one_of(CONNECTED), instances.c.last_seen < _before)
     .order_by(instances.c.last_seen, instances.c.id)
     .limit(_limit)
 )
 LEAVING = Statement(
     select(instances.c.id)
     .where(
+        _has_one_of([State.OFFLINE, State.DRAINING]),
         or_(
             and_(
                 instances.c.state == State.OFFLINE.value,
@@ -108,9 +115,9 @@ LEAVING = Statement(
                 instances.c.state == State.DRAINING.value,
                 instances.c.drain_deadline < bindparam("drain_before", type_=NUMBER),
             ),
-        )
+        ),
     )
-    .order_by(instances.c.id)
+    .order_by(instances.c.state, instances.c.id)
     .limit(_limit)
 )
 COUNT_BY_STATE = Statement(select(instances.c.state, func.count()).group_by(instances.c.state))
@@ -118,10 +125,7 @@ OUT_OF_SYNC = Statement(_in_order.where(is_out_of_sync).limit(_limit))
 
 
 def _has_state(states: Collection[State]) -> ColumnElement[bool]:
-    """In SQL text, so that each combination is planned by itself."""
-    if not states:
-        return is_present
-    return instances.c.state.in_([literal_column(f"'{state.value}'", TEXT) for state in sorted(states)])
+    return _has_one_of(states) if states else is_present
 
 
 @cache
@@ -164,7 +168,7 @@ HEAR = Statement(
 )
 """Nothing of an earlier session, and nothing older than what is stored."""
 
-_SAMPLE_COLUMNS = (
+_MEASURED = (
     "time",
     "requests_total",
     "requests_failed",
@@ -173,75 +177,84 @@ _SAMPLE_COLUMNS = (
     "bytes_sent",
     "bytes_received",
 )
-_COLUMNS = ("instance_id", "incarnation", *_SAMPLE_COLUMNS)
+_WRITTEN = ("interval_number", "instance_id", "incarnation", *_MEASURED)
 ADD_SAMPLE = Statement(
     text(
-        f"INSERT INTO hub_metrics ({', '.join(_COLUMNS)}, is_thinned) "  # noqa: S608 - names of columns
-        f"SELECT {', '.join(f':{name}' for name in _COLUMNS)}, false FROM hub_instances "
+        f"INSERT INTO hub_metrics ({', '.join(_WRITTEN)}, is_thinned) "  # noqa: S608 - names of columns
+        f"SELECT {', '.join(f':{name}' for name in _WRITTEN)}, false FROM hub_instances "
         "WHERE id = :instance_id AND incarnation = :incarnation ON CONFLICT DO NOTHING"
-    ).bindparams(*(bindparam(name, type_=metrics.c[name].type) for name in _COLUMNS))
+    ).bindparams(*(bindparam(name, type_=metrics.c[name].type) for name in _WRITTEN))
 )
 """Nothing of an earlier incarnation, and the first sample of each time."""
 
-_sample = select(*(metrics.c[name] for name in _SAMPLE_COLUMNS)).order_by(metrics.c.time)
-_of_series = (
-    metrics.c.instance_id == bindparam("instance_id", type_=TEXT),
-    metrics.c.incarnation == bindparam("incarnation", type_=NUMBER),
+INTERVALS = Statement(
+    text(
+        """
+        WITH RECURSIVE intervals (number) AS (
+            SELECT min(interval_number) FROM hub_metrics WHERE interval_number >= :first
+            UNION ALL
+            SELECT (SELECT min(interval_number) FROM hub_metrics WHERE interval_number > number)
+            FROM intervals WHERE number IS NOT NULL
+        )
+        SELECT number FROM intervals WHERE number IS NOT NULL ORDER BY number
+        """
+    )
 )
-_present_incarnation = (
-    select(instances.c.incarnation).where(instances.c.id == bindparam("instance_id", type_=TEXT)).scalar_subquery()
-)
-SAMPLES = Statement(
-    _sample.where(
-        _of_series[0],
-        metrics.c.incarnation == _present_incarnation,
-        metrics.c.time >= bindparam("since", type_=NUMBER),
-    ).limit(_limit)
-)
+"""The intervals with any samples, with one look at the index for each."""
 
-_oldest_first = (metrics.c.time, metrics.c.instance_id, metrics.c.incarnation)
-TO_THIN = Statement(
-    select(metrics.c.instance_id, metrics.c.incarnation, metrics.c.time)
-    .where(metrics.c.is_thinned == false(), metrics.c.time < _before)
-    .order_by(*_oldest_first)
+SAMPLES = Statement(
+    select(*(metrics.c[name] for name in _MEASURED))
+    .where(
+        # Not a join with the intervals: where PostgreSQL expects few samples, it would read them all.
+        metrics.c.interval_number.in_(
+            [bindparam(f"interval_{index}", type_=NUMBER) for index in range(INTERVALS_AT_ONCE)]
+        ),
+        metrics.c.instance_id == bindparam("instance_id", type_=TEXT),
+        metrics.c.incarnation == bindparam("incarnation", type_=NUMBER),
+        metrics.c.time >= bindparam("since", type_=NUMBER),
+    )
+    .order_by(metrics.c.time)
     .limit(_limit)
 )
-_earlier = metrics.alias("earlier")
-_start: BindParameter[int] = bindparam("start", type_=NUMBER)
-_last_before_start = (
-    select(func.max(_earlier.c.time))
-    .where(
-        _earlier.c.instance_id == bindparam("instance_id", type_=TEXT),
-        _earlier.c.incarnation == bindparam("incarnation", type_=NUMBER),
-        _earlier.c.time < _start,
-    )
-    .scalar_subquery()
+INCARNATION = Statement(select(instances.c.incarnation).where(_instance_id))
+
+_key = tuple(metrics.primary_key)
+TO_THIN = Statement(
+    select(metrics.c.interval_number, metrics.c.instance_id, metrics.c.incarnation)
+    .where(is_not_thinned, metrics.c.interval_number < _before)
+    .order_by(*_key)
+    .limit(_limit)
 )
 INTERVAL = Statement(
-    _sample.add_columns(metrics.c.is_thinned).where(
-        *_of_series,
-        metrics.c.time >= func.coalesce(_last_before_start, _start),
-        metrics.c.time < bindparam("end", type_=NUMBER),
+    select(
+        metrics.c.interval_number,
+        metrics.c.instance_id,
+        metrics.c.incarnation,
+        metrics.c.is_thinned,
+        *(metrics.c[name] for name in _MEASURED),
     )
+    .where(
+        metrics.c.interval_number.in_(
+            [bindparam("interval", type_=NUMBER) - 1, bindparam("interval", type_=NUMBER)]
+        ),
+        metrics.c.instance_id >= bindparam("first", type_=TEXT),
+        metrics.c.instance_id <= bindparam("last", type_=TEXT),
+    )
+    .order_by(*_key)
 )
-"""The samples of an interval, and the last one before it."""
+"""The samples of an interval, and of the one before."""
 
-_is_sample = (*_of_series, metrics.c.time == bindparam("of_time", type_=NUMBER))
+_is_sample = [column == bindparam(f"of_{column.name}", type_=column.type) for column in _key]
 DELETE_SAMPLE = Statement(delete(metrics).where(*_is_sample))
 KEEP_SAMPLE = Statement(update(metrics).where(*_is_sample).values(is_thinned=true()))
 
-
-def _oldest(is_thinned: ColumnElement[bool]) -> Select[Any]:
-    """The oldest samples that were, or were not, thinned out: a range of the index."""
-    oldest = select(*_oldest_first).where(metrics.c.is_thinned == is_thinned, metrics.c.time < _before)
-    return select(oldest.order_by(*_oldest_first).limit(_limit).subquery())
-
-
-_both = union_all(_oldest(false()), _oldest(true())).subquery()
-_of_both = (_both.c.time, _both.c.instance_id, _both.c.incarnation)
-EXPIRE_SAMPLES = Statement(
-    delete(metrics).where(tuple_(*_oldest_first).in_(select(*_of_both).order_by(*_of_both).limit(_limit)))
+_expired = (
+    select(*_key)
+    .where(metrics.c.interval_number <= bindparam("last_interval", type_=NUMBER), metrics.c.time < _before)
+    .order_by(*_key)
+    .limit(_limit)
 )
+EXPIRE_SAMPLES = Statement(delete(metrics).where(tuple_(*_key).in_(_expired)))
 
 
 # Configurations and their versions.

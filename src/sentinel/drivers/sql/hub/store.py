@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeVar
 
 from sentinel.core.hub.metrics_samples import Sample
@@ -88,11 +88,11 @@ class SqlHubStore:
         await self._database.write(lambda session: metrics.flush(session, heartbeats))
 
     async def metrics(self, instance_id: str, *, since: datetime, limit: int) -> Sequence[Sample]:
-        found = await self._rows(statements.SAMPLES, instance_id=instance_id, since=to_micros(since), limit=limit)
+        found = await self._database.read(lambda session: metrics.read(session, instance_id, since, limit))
         return [rows.to_sample(row) for row in found]
 
-    async def thin_metrics(self, before: datetime, *, width: timedelta, limit: int) -> int:
-        return await self._database.write(lambda session: metrics.thin(session, before, width, limit))
+    async def thin_metrics(self, before: datetime, *, limit: int) -> int:
+        return await self._database.write(lambda session: metrics.thin(session, before, limit))
 
     async def expire_metrics(self, before: datetime, *, limit: int) -> int:
         return await self._database.write(lambda session: metrics.expire(session, before, limit))
@@ -108,7 +108,7 @@ class SqlHubStore:
         return int((await self._rows(statements.COUNT_CONFIGS))[0][0])
 
     async def assigned_counts(self, config_ids: Collection[str]) -> Mapping[str, int]:
-        found = await self._rows(statements.ASSIGNED_COUNTS, ids=rows.encode([*config_ids]).decode())
+        found = await self._rows(statements.ASSIGNED_COUNTS, ids=rows.json_texts(config_ids))
         return {row[0]: row[1] for row in found}
 
     async def version(self, name: VersionName) -> ConfigVersion | None:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     UniqueConstraint,
     and_,
+    false,
     literal_column,
 )
 
@@ -93,16 +94,24 @@ assigned = Table(
 metrics = Table(
     "hub_metrics",
     metadata,
+    # The number of the interval first: so what a flush adds for thousands of instances is on few pages, and what
+    # expires, too. Ordered by instance, each sample would be on a page of its own.
+    Column("interval_number", NUMBER, nullable=False),
     Column("instance_id", TEXT, nullable=False),
     *required(NUMBER, "incarnation", "time"),
-    # Whether it stays until it expires; indexed to find what is thinned out or expires next.
     Column("is_thinned", Boolean, nullable=False),
     *required(NUMBER, "requests_total", "requests_failed"),
     *required(Double(), "latency_p50_ms", "latency_p99_ms"),
     *required(NUMBER, "bytes_sent", "bytes_received"),
-    PrimaryKeyConstraint("instance_id", "incarnation", "time", name="hub_metrics_time"),
-    Index("hub_metrics_by_time", "is_thinned", "time"),
+    PrimaryKeyConstraint("interval_number", "instance_id", "incarnation", "time", name="hub_metrics_time"),
     sqlite_with_rowid=False,
+)
+is_not_thinned = metrics.c.is_thinned == false()
+Index(
+    "hub_metrics_not_thinned",
+    *metrics.primary_key,
+    sqlite_where=is_not_thinned,
+    postgresql_where=is_not_thinned,
 )
 
 events = Table(
@@ -117,9 +126,6 @@ events = Table(
     PrimaryKeyConstraint("id", name="hub_events_id"),
     UniqueConstraint("number", name="hub_events_number"),
 )
-is_new = events.c.number.is_(None)
-Index("hub_events_new", events.c.id, sqlite_where=is_new, postgresql_where=is_new)
-
 log = Table(
     "hub_log",
     metadata,

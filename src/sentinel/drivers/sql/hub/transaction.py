@@ -99,7 +99,7 @@ class SqlHubTransaction(SqlTransaction):
         self._run(statements.ADD_VERSION, rows.version_values(version))
 
     def count_assigned(self, config_id: str) -> int:
-        found = self._rows(statements.ASSIGNED_COUNTS, ids=rows.encode([config_id]).decode())
+        found = self._rows(statements.ASSIGNED_COUNTS, ids=rows.json_texts([config_id]))
         return int(found[0][1]) if found else 0
 
     def append_event(self, event_type: HubEventType, subject: str, data: bytes, time: datetime) -> None:

@@ -1,0 +1,126 @@
+"""A client of the hub's REST API, for the commands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.client.fleet import decode
+from sentinel.cli.client.session import ServerOptions
+from sentinel.core.hub.versions import VersionName
+from sentinel.drivers.rest.errors import ServerError
+from sentinel.drivers.rest.url import segment
+from sentinel.hub.instance_documents import InstanceDocument
+from sentinel.hub.schemas import (
+    ConfigDocument,
+    DifferenceDocument,
+    VersionDocument,
+)
+from sentinel.web.lists import MAX_PAGE_SIZE
+
+T = TypeVar("T")
+
+_ROOT = "/api/v1"
+_MAX_PAGES = 10_000
+"""Protects against a server whose list never ends."""
+
+
+class _Page(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+    next: str | None = None
+
+
+class HubClient:
+    """The operations of the hub. Every method raises `ServerError`."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    async def instances(self, *, selector: str = "", state: str = "") -> list[InstanceDocument]:
+        query = {"labels": selector, "state": state}
+        return [
+            decode(item, InstanceDocument)
+            async for item in self._all("instances", {name: text for name, text in query.items() if text})
+        ]
+
+    async def instance(self, instance_id: str) -> InstanceDocument:
+        return await self._get(_instance(instance_id), InstanceDocument)
+
+    async def drain(self, instance_id: str, reason: str) -> None:
+        await self._send("POST", f"{_instance(instance_id)}/drain", {"reason": reason})
+
+    async def remove(self, instance_id: str) -> None:
+        await self._send("DELETE", _instance(instance_id))
+
+    async def assign(self, instance_id: str, version: VersionName) -> InstanceDocument:
+        body = {"config_id": version.config_id, "version": version.number}
+        return decode(await self._send("PUT", f"{_instance(instance_id)}/assignment", body), InstanceDocument)
+
+    async def unassign(self, instance_id: str) -> InstanceDocument:
+        return decode(await self._send("DELETE", f"{_instance(instance_id)}/assignment"), InstanceDocument)
+
+    async def configs(self) -> list[ConfigDocument]:
+        return [decode(item, ConfigDocument) async for item in self._all("configs", {})]
+
+    async def config(self, config_id: str) -> ConfigDocument:
+        return await self._get(_config(config_id), ConfigDocument)
+
+    async def version(self, name: VersionName) -> VersionDocument:
+        return await self._get(f"{_config(name.config_id)}/versions/{name.number}", VersionDocument)
+
+    async def versions(self, config_id: str) -> list[VersionDocument]:
+        return [decode(item, VersionDocument) async for item in self._all(f"{_config(config_id)}/versions", {})]
+
+    async def create(self, config_id: str, content: str, summary: str) -> VersionDocument:
+        body = {"id": config_id, "content": content, "change_summary": summary}
+        return decode(await self._send("POST", "configs", body), VersionDocument)
+
+    async def add_version(self, config_id: str, summary: str, **source: str | int) -> VersionDocument:
+        body = {**source, "change_summary": summary}
+        return decode(await self._send("POST", f"{_config(config_id)}/versions", body), VersionDocument)
+
+    async def diff(self, name: VersionName, base: int | None) -> DifferenceDocument:
+        query = {} if base is None else {"from": str(base)}
+        return await self._get(
+            f"{_config(name.config_id)}/versions/{name.number}/diff", DifferenceDocument, query=query
+        )
+
+    async def _all(self, path: str, query: Mapping[str, str]) -> AsyncIterator[msgspec.Raw]:
+        after: str | None = ""
+        for _ in range(_MAX_PAGES):
+            sized = {**query, "size": str(MAX_PAGE_SIZE)} | ({"after": after} if after else {})
+            page = await self._get(path, _Page, query=sized)
+            for item in page.items:
+                yield item
+            after = page.next
+            if after is None:
+                return
+        raise ServerError(f"{path}: expected at most {_MAX_PAGES} pages, got more")
+
+    async def _get(self, path: str, kind: type[T], *, query: Mapping[str, str] | None = None) -> T:
+        return decode((await self._connection.request("GET", f"{_ROOT}/{path}", query=query)).body, kind)
+
+    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
+        response = await self._connection.request(
+            method,
+            f"{_ROOT}/{path}",
+            body=None if body is None else msgspec.json.encode(body),
+            headers={} if body is None else {"Content-Type": "application/json"},
+        )
+        return response.body
+
+
+def run(server: ServerOptions, work: Callable[[HubClient], Coroutine[Any, Any, int]]) -> int:
+    """Run `work` with a client of the hub that the options name; return the exit code."""
+    return server.run_connected(lambda connection: work(HubClient(connection)))
+
+
+def _instance(instance_id: str) -> str:
+    return f"instances/{segment(instance_id)}"
+
+
+def _config(config_id: str) -> str:
+    return f"configs/{segment(config_id)}"

@@ -1,0 +1,184 @@
+"""`sentinel hub instances`: lists proxy instances, and says what each should run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+import msgspec
+
+from sentinel.cli import options, table
+from sentinel.cli.client import session
+from sentinel.cli.client.session import ServerOptions
+from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.version_argument import VERSION
+from sentinel.cli.options import OutputFormat
+from sentinel.core.hub.states import State
+from sentinel.core.hub.versions import VersionName
+from sentinel.hub.instance_documents import InstanceDocument
+from sentinel.runtime.process import ExitCode
+
+_HEADER = ("ID", "NAME", "STATE", "CURRENT", "ASSIGNED", "SYNC", "LAST SEEN", "MESSAGE")
+_COLORS = {
+    State.ONLINE: "green",
+    State.DEPLOYING: "cyan",
+    State.DEGRADED: "yellow",
+    State.OFFLINE: "red",
+    State.DRAINING: "magenta",
+    State.REMOVED: "bright_black",
+}
+_INTERRUPTED = 128 + signal.SIGINT
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+class InstancesOutput(msgspec.Struct, frozen=True):
+    """The JSON or YAML output of `list`."""
+
+    instances: Sequence[InstanceDocument]
+
+
+@click.group()
+def instances() -> None:
+    """List, assign, drain and remove proxy instances."""
+
+
+@instances.command("list")
+@session.selector_option
+@click.option(
+    "--state", type=click.Choice([state.value for state in State]), default=None, help="Only this state."
+)
+@click.option("--watch", is_flag=True, help="Print the list again whenever it has changed, until Ctrl-C.")
+@click.option(
+    "--interval", callback=session.parse_duration, default="1s", help="How often --watch looks. Default: 1s."
+)
+@options.output_option
+@session.server_options
+def list_instances(
+    selector: str, state: str | None, watch: bool, interval: timedelta, output: OutputFormat, server: ServerOptions
+) -> int:
+    """List instances: their states, what they run and what they should run.
+
+    Removed instances are listed only with --state removed.
+    """
+
+    async def work(hub: HubClient) -> int:
+        printed: Sequence[object] | None = None
+        while True:
+            found = await hub.instances(selector=selector, state=state or "")
+            shown = [_row(each, each.last_seen_time)[:6] for each in found]
+            if shown != printed:
+                _print(found, output, clears=watch and session.is_terminal())
+                printed = shown
+            if not watch:
+                return ExitCode.SUCCESS
+            await asyncio.sleep(interval.total_seconds())
+
+    code = run(server, work)
+    return ExitCode.SUCCESS if watch and code == _INTERRUPTED else code
+
+
+@instances.command()
+@click.argument("instance_id", metavar="ID")
+@options.output_option
+@session.server_options
+def get(instance_id: str, output: OutputFormat, server: ServerOptions) -> int:
+    """Print one instance with everything that is known of it."""
+
+    async def work(hub: HubClient) -> int:
+        found = await hub.instance(instance_id)
+        click.echo(options.encode(found, OutputFormat.YAML if output is OutputFormat.TABLE else output))
+        return ExitCode.SUCCESS
+
+    return run(server, work)
+
+
+@instances.command()
+@click.argument("instance_id", metavar="ID")
+@click.argument("version", type=VERSION, required=False)
+@click.option("--none", "is_removed", is_flag=True, help="Assign nothing: the instance may run what it runs.")
+@options.output_option
+@session.server_options
+def assign(
+    instance_id: str, version: VersionName | None, is_removed: bool, output: OutputFormat, server: ServerOptions
+) -> int:
+    """Let the instance ID run VERSION, such as edge@3, at once and without a deployment."""
+    if (version is None) != is_removed:
+        raise click.UsageError("expected either a VERSION such as edge@3 or --none")
+
+    async def work(hub: HubClient) -> int:
+        if version is None:
+            changed = await hub.unassign(instance_id)
+        else:
+            changed = await hub.assign(instance_id, version)
+        message = f"instance {instance_id}: " + (f"{version} assigned" if version else "nothing assigned")
+        click.echo(message if output is OutputFormat.TABLE else options.encode(changed, output))
+        return ExitCode.SUCCESS
+
+    return run(server, work)
+
+
+@instances.command()
+@click.argument("instance_id", metavar="ID")
+@click.option("--reason", default="", help="For the agent's log and the audit.")
+@session.server_options
+def drain(instance_id: str, reason: str, server: ServerOptions) -> int:
+    """Let the instance ID finish its connections and leave the fleet."""
+
+    async def work(hub: HubClient) -> int:
+        await hub.drain(instance_id, reason)
+        click.echo(f"instance {instance_id} is draining")
+        return ExitCode.SUCCESS
+
+    return run(server, work)
+
+
+@instances.command()
+@click.argument("instance_id", metavar="ID")
+@session.server_options
+def remove(instance_id: str, server: ServerOptions) -> int:
+    """Remove the instance ID: it drains first, unless it is offline."""
+
+    async def work(hub: HubClient) -> int:
+        await hub.remove(instance_id)
+        state = (await hub.instance(instance_id)).state
+        click.echo(f"instance {instance_id} is {state}")
+        return ExitCode.SUCCESS
+
+    return run(server, work)
+
+
+def _print(found: Sequence[InstanceDocument], output: OutputFormat, *, clears: bool) -> None:
+    if output is not OutputFormat.TABLE:
+        click.echo(options.encode(InstancesOutput(found), output))
+        return
+    if clears:
+        click.echo(_CLEAR, nl=False)
+    for line in _lines(found, datetime.now(UTC)):
+        click.echo(line)
+
+
+def _lines(found: Sequence[InstanceDocument], now: datetime) -> Iterator[str]:
+    columns = session.terminal_width()
+    header, *rows = table.render(_HEADER, [_row(each, now) for each in found])
+    yield session.truncate(header, columns)
+    for instance, row in zip(found, rows, strict=True):
+        line = session.truncate(row, columns)
+        color = _COLORS.get(instance.state) if session.is_terminal() else None
+        yield click.style(line, fg=color) if color else line
+
+
+def _row(instance: InstanceDocument, now: datetime) -> tuple[str, ...]:
+    seen = f"{table.format_duration(max(now - instance.last_seen_time, timedelta(0)))} ago"
+    return (
+        instance.id,
+        instance.name,
+        instance.state,
+        "" if instance.current is None else instance.current.version or "unknown",
+        instance.assigned or "",
+        "yes" if instance.in_sync else "no",
+        seen,
+        instance.message,
+    )

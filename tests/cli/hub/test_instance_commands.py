@@ -1,0 +1,86 @@
+"""`sentinel hub instances`: what it prints, and what it changes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from sentinel.core.hub.states import State
+from tests.cli.hub.served_hub import ServedHub
+from tests.hub.rest.rest_hub import VALID
+from tests.support.hub.store_records import full_instance, instance
+
+
+async def test_the_table_shows_what_runs_and_what_should(hub: ServedHub) -> None:
+    await hub.add(full_instance("edge-1"), instance("edge-2", State.OFFLINE))
+
+    code, output, _ = await hub.run("instances", "list")
+
+    header, first, second = (re.split("  +", line) for line in output.splitlines())
+    assert code == 0
+    assert header[:6] == ["ID", "NAME", "STATE", "CURRENT", "ASSIGNED", "SYNC"]
+    assert first[:1] + first[2:6] == ["edge-1", "draining", "api@7", "api@8", "no"]
+    assert second[2:6] == ["offline", "-", "-", "yes"]
+    assert "\x1b" not in output
+
+
+async def test_the_list_is_selected_by_labels_and_state(hub: ServedHub) -> None:
+    await hub.add(instance("a", labels={"zone": "1"}), instance("b"), instance("c", State.REMOVED))
+
+    by_label = await hub.read("instances", "list", "--selector", "zone=1")
+    removed = await hub.read("instances", "list", "--state", "removed")
+
+    assert [each["id"] for each in by_label["instances"]] == ["a"]
+    assert [each["id"] for each in removed["instances"]] == ["c"]
+
+
+async def test_one_instance_is_printed_whole(hub: ServedHub) -> None:
+    await hub.add(full_instance("edge-1"))
+
+    code, output, _ = await hub.run("instances", "get", "edge-1")
+
+    assert code == 0
+    assert yaml.safe_load(output) == await hub.read("instances", "get", "edge-1")
+
+
+async def test_a_version_is_assigned_and_taken_back(hub: ServedHub) -> None:
+    await hub.push("edge", VALID)
+    await hub.add(instance("edge-1"))
+
+    assigned = await hub.run("instances", "assign", "edge-1", "edge@1")
+    after = await hub.read("instances", "get", "edge-1")
+    removed = await hub.run("instances", "assign", "edge-1", "--none")
+
+    assert assigned[:2] == (0, "instance edge-1: edge@1 assigned\n")
+    assert after["assigned"] == "edge@1"
+    assert removed[:2] == (0, "instance edge-1: nothing assigned\n")
+    assert (await hub.read("instances", "get", "edge-1"))["assigned"] is None
+
+
+@pytest.mark.parametrize("words", [("edge",), ("edge@0",), (), ("edge@1", "--none")])
+async def test_a_bad_assignment_is_wrong_usage(hub: ServedHub, words: tuple[str, ...]) -> None:
+    code, _, errors = await hub.run("instances", "assign", "edge-1", *words)
+
+    assert code == 2
+    assert "edge@3" in errors
+
+
+async def test_an_instance_is_drained_and_removed(hub: ServedHub) -> None:
+    await hub.add(instance("edge-1"), instance("edge-2", State.OFFLINE))
+
+    drained = await hub.run("instances", "drain", "edge-1", "--reason", "moved")
+    removed = await hub.run("instances", "remove", "edge-2")
+
+    assert drained[:2] == (0, "instance edge-1 is draining\n")
+    assert removed[:2] == (0, "instance edge-2 is removed\n")
+    assert (await hub.audit())[1].detail == "moved"
+
+
+async def test_a_refusal_is_exit_1_with_its_reason(hub: ServedHub) -> None:
+    unknown = await hub.run("instances", "get", "x")
+    forbidden = await hub.run("instances", "drain", "x", token="viewer")
+
+    assert unknown == (1, "", 'refused (404): there is no instance "x"\n')
+    assert (forbidden[0], "403" in forbidden[2]) == (1, True)
