@@ -93,6 +93,20 @@ async def test_a_stream_that_was_just_written_to_is_not_pinged(hub: InProcessHub
     assert (await events.next()).type == pb.Event.CONFIG_UPDATE
 
 
+async def test_each_stream_is_pinged_when_it_was_idle_itself(hub: InProcessHub, events: EventStream) -> None:
+    await hub.clock.advance(10 * SECOND)
+    other = await (await hub.registered("edge-2")).subscribe()
+    await hub.clock.advance(10 * SECOND)
+    await hub.assign("api@1", "edge-1")
+
+    await hub.clock.advance(20 * SECOND)
+
+    assert (await other.next()).type == pb.Event.PING
+    assert (await events.next()).type == pb.Event.CONFIG_UPDATE
+    await hub.clock.advance(10 * SECOND)
+    assert (await events.next()).type == pb.Event.PING
+
+
 async def test_a_second_stream_replaces_the_first(hub: InProcessHub, agent: HubAgent, events: EventStream) -> None:
     second = await agent.subscribe()
 
@@ -127,10 +141,14 @@ async def test_an_assignment_between_two_streams_is_not_missed(
     assert (await again.next()).config_update.config_version == "api@1"
 
 
-async def test_what_register_has_told_is_not_repeated(hub: InProcessHub, agent: HubAgent) -> None:
+@pytest.mark.parametrize("told_by", ["register", "heartbeat", "get_config", "subscribe"])
+async def test_what_the_agent_was_told_is_not_repeated(hub: InProcessHub, agent: HubAgent, told_by: str) -> None:
     await hub.assign("api@1")
-    again = await hub.registered()
-    stream = await again.subscribe()
+    told = await getattr(agent, told_by)()
+    if isinstance(told, EventStream):
+        await told.next()
+        told.cancel()
+    stream = await agent.subscribe()
 
     await hub.clock.advance(30 * SECOND)
 

@@ -10,8 +10,10 @@ import grpc
 import pytest
 
 from sentinel.core.hub.states import State
+from sentinel.testing.database import Fault
 from sentinel.testing.hub_agent import HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
+from tests.support.databases import backends
 from tests.support.hub.in_process import SECOND, USER, InProcessHub, refused
 
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
@@ -61,15 +63,28 @@ async def test_register_at_one_hub_ends_the_session_at_the_other(hub: InProcessH
         await agent.heartbeat()
 
 
-async def test_a_new_session_is_good_at_once_at_the_hub_that_knew_the_old(
+async def test_a_new_session_is_good_at_a_hub_that_has_not_heard_of_it() -> None:
+    faults: dict[str, Fault] = {}
+    backend = backends.memory(faults=faults.get)
+    async with InProcessHub(backend=backend) as hub, InProcessHub(backend=backend, clock=hub.clock) as other:
+        await (await hub.registered()).heartbeat()
+        faults["events"] = Fault.BEFORE_COMMIT
+
+        moved = at(hub, await other.registered())
+
+        await moved.heartbeat()
+        await moved.subscribe()
+
+
+async def test_a_stream_may_be_opened_at_a_hub_that_did_not_begin_the_session(
     hub: InProcessHub, other: InProcessHub
 ) -> None:
-    await (await hub.registered()).heartbeat()
+    moved = at(other, await hub.registered())
+    events = await moved.subscribe()
 
-    moved = at(hub, await other.registered())
+    await hub.clock.advance(30 * SECOND)
 
-    await moved.heartbeat()
-    await moved.subscribe()
+    assert (await events.next()).type == pb.Event.PING
 
 
 async def test_removal_at_one_hub_ends_the_stream_at_the_other(hub: InProcessHub, other: InProcessHub) -> None:

@@ -128,8 +128,7 @@ class Agents:
         token, claims = await self._sessions.issue(instance.id, instance.life)
         known = await self._registry.refresh(instance.id)
         if known is not None and known.session == session_key(instance.life):
-            known.told, known.session_expires = instance.sync.assignment, claims.expires
-            known.heard_time = now
+            known.session_expires, known.heard_time = claims.expires, now
         self._observer.registered(
             instance.id,
             owner=registrant.owner,
