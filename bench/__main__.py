@@ -109,7 +109,7 @@ async def measure() -> Figures:
         if (broker, state) != ("rabbitmq", FleetState.QUIET):
             _print_progress(f"{TYPICAL:,} resources on {broker}, {_STATES[state]}")
             at_typical_size.append(await pulse.measure(TYPICAL, broker=broker, state=state))
-    _print_progress(f"{TYPICAL:,} resources on a server that supports `fields`")
+    _print_progress(f"{TYPICAL:,} resources on a server that supports `fields` and streams")
     with_fields = await pulse.measure(TYPICAL, has_fields=True)
     _print_progress("confirmed events on RabbitMQ")
     rabbitmq = await asyncio.to_thread(publish.measure)
@@ -191,6 +191,12 @@ def budgets(figures: Figures) -> list[Budget]:
                 MEBIBYTES[one.broker, one.state],
             )
             for one in figures.at_typical_size
+        ),
+        Budget(
+            f"peak memory at {TYPICAL:,} on rabbitmq, healthy, following a stream",
+            figures.with_fields.peak_mebibytes,
+            "MiB",
+            MEBIBYTES["rabbitmq", FleetState.QUIET],
         ),
         Budget(
             "publish on RabbitMQ: CPU per confirmed event",

@@ -98,7 +98,7 @@ class PulseFigures(msgspec.Struct, frozen=True):
     shape: ResourceShape
     page_size: int
     has_fields: bool
-    """Whether the server supports `fields`. Otherwise it returns whole resources."""
+    """Whether the server supports `fields` and streams. Otherwise it returns whole resources to polls only."""
     microseconds: float
     """CPU per resource. If every resource is due, this is the CPU per confirmed event."""
     peak_mebibytes: float
@@ -140,6 +140,8 @@ async def measure(
                 Path(directory), config, environ=environ, ignored_event="event.published"
             ) as service:
                 await _wait_for_cycles(service, 2)
+                if has_fields:
+                    await _wait_until_streaming(service)
                 costs = [await _seconds_per_cycle(service, cycles) for _ in range(rounds)]
                 last = await service.until_event("cycle.done", since=len(service.lines), timeout=_TIMEOUT)
                 assert last["published"] == (resources if state is FleetState.DUE else 0), last
@@ -206,6 +208,13 @@ async def _wait_for_cycles(service: SentinelProcess, count: int) -> None:
     """Wait for at least this many more cycles."""
     for _ in range(count):
         await service.until_event("cycle.done", since=len(service.lines), timeout=_TIMEOUT)
+
+
+async def _wait_until_streaming(service: SentinelProcess) -> None:
+    """Wait until the stream has sent every resource."""
+    async with asyncio.timeout(_TIMEOUT):
+        while not await service.metric("stream_items_total", type="synced"):
+            await _wait_for_cycles(service, 1)
 
 
 @asynccontextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
@@ -200,6 +202,25 @@ def test_a_requested_pulse_is_news_once() -> None:
     assert fleet.stream(NOW + 3 * SECOND, asked) is None
     assert fleet.poll(NOW + 5 * SECOND, asked) == [PACED]
     assert fleet.stream(NOW + 6 * SECOND, seen(1, requested=NOW + 6 * SECOND)) is PUBLISH
+
+
+def test_progress_that_a_poll_has_seen_is_no_news() -> None:
+    policy = Policy(10 * SECOND, timedelta(minutes=30), follows_progress=True)
+    answered = NOW + 3 * SECOND
+    fleet = Fleet(seen(1), policy=policy)
+
+    fleet.poll(NOW + 5 * SECOND, seen(1, progress=2, updated=answered))
+
+    assert fleet.stream(NOW + 6 * SECOND, seen(1, progress=2)) is None
+
+
+@pytest.mark.parametrize("generation", [-(2**70), -1, 2**48, 2**63, 2**70])
+def test_a_generation_out_of_range_does_no_harm(generation: int) -> None:
+    fleet = Fleet(seen(generation), seen(1, identifier="other"))
+
+    assert fleet.poll(NOW + 5 * SECOND, seen(generation), seen(1, identifier="other")) == [SKIP, SKIP]
+    assert fleet.stream(NOW + 6 * SECOND, seen(generation)) is None
+    assert fleet.stream(NOW + 6 * SECOND, seen(2, 1, identifier="other")) is PUBLISH
 
 
 def test_progress_is_news_only_if_it_is_followed() -> None:

@@ -13,7 +13,7 @@ import asyncio
 import re
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum, auto
 from typing import Any, TypeAlias, assert_never
@@ -380,6 +380,9 @@ def _selection(query: Mapping[str, str]) -> dict[str, str]:
     return {label: value for label, _, value in pairs}
 
 
+_EVENTS_PER_CHUNK = 100
+
+
 class BulkPages:
     """Pages of big resources that differ only in their ids, and in the times of their reports if there are any."""
 
@@ -424,6 +427,14 @@ class BulkPages:
             following,
         )
 
+    def events(self, query: Mapping[str, str]) -> Iterator[bytes]:
+        """Yield the beginning of a stream: every resource, in chunks, and `resource.synced`."""
+        template = b"event: resource.changed\nid: 1~\ndata: %b\n\n" % self._template(0, query.get("fields", ""))
+        for first in range(0, self._count, _EVENTS_PER_CHUNK):
+            numbers = range(first, min(first + _EVENTS_PER_CHUNK, self._count))
+            yield b"".join([template.replace(b"%012x" % 0, b"%012x" % number) for number in numbers])
+        yield b"event: resource.synced\nid: 1\ndata: {}\n\n"
+
     def _reports(self, number: int) -> int:
         """The number of reports on a resource. Those of one walk are spread evenly over the fleet."""
         between = self._walks_between_reports
@@ -444,9 +455,17 @@ async def serve_in_bulk(pages: BulkPages) -> None:
     """Serve until standard input ends. The first line of output is the address."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        return web.json_response(body=pages.page(request.query))
+        if "watch" not in request.query:
+            return web.json_response(body=pages.page(request.query))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for chunk in pages.events(request.query):
+            await response.write(chunk)
+        while True:
+            await response.write(b":\n\n")
+            await asyncio.sleep(10)
 
-    runner = web.ServerRunner(web.Server(handle, access_log=None))
+    runner = web.ServerRunner(web.Server(handle, access_log=None, handler_cancellation=True), shutdown_timeout=0.1)
     sys.stdout.write(f"{await listen(runner)}\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)

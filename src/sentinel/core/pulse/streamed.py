@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.version_table import VersionTable
 
 _KEPT_FOR = timedelta(hours=1)
 """How long an event is kept whose change no poll has seen."""
@@ -32,7 +33,7 @@ _SPARE = 1000
 """How many more resources than twice the fleet are remembered."""
 
 # A version of a resource, from the low bits up: its generation, its progress, and when a pulse was requested. Most
-# resources have a small generation and nothing else: their version is an integer that Python does not allocate.
+# resources have a small generation and little else, so their version fits into 64 bits.
 _GENERATION_BITS, _PROGRESS_BITS = 48, 32
 _PROGRESS, _TRIGGER = _GENERATION_BITS, _GENERATION_BITS + _PROGRESS_BITS
 _GENERATION_MASK = (1 << _GENERATION_BITS) - 1
@@ -57,7 +58,7 @@ class StreamedEvents:
         """Whether progress is a reason for an event. Otherwise it is not remembered, which saves memory."""
         self.is_complete = False
         """Whether the polls have seen every resource. Until then nothing is news."""
-        self._seen: dict[int, int] = {}
+        self._seen = VersionTable()
         self._in_flight: dict[int, int] = {}
         self._published: dict[int, tuple[_StreamedEvent, ...]] = {}
         """The oldest event first. The resource with the oldest last event is first."""
@@ -74,8 +75,15 @@ class StreamedEvents:
 
     def polled(self, key: int, resource: Observation) -> int | None:
         """Remember what a poll saw. Return the pacing entry of an event that the stream published for it, once."""
-        version = self._version(resource)
-        self._seen[key] = version
+        version = resource.generation
+        # Most resources have no other part, and this runs for every resource of a changed page.
+        if (
+            self.follows_progress
+            or resource.pulse_requested_time is not None
+            or not 0 <= version <= _GENERATION_MASK
+        ):
+            version = self._version(resource)
+        self._seen.put(key, version)
         if not self._published:
             return None
         events = self._published.get(key, ())
@@ -98,7 +106,7 @@ class StreamedEvents:
             return False
         version = self._version(resource)
         known = [each.version for each in self._published.get(key, ())]
-        known += [table[key] for table in (self._seen, self._in_flight) if key in table]
+        known += [each for each in (self._seen.get(key), self._in_flight.get(key)) if each is not None]
         return all(_has_news(version, each) for each in known)
 
     def is_in_flight(self, key: int, resource: Observation) -> bool:
@@ -107,7 +115,7 @@ class StreamedEvents:
 
     def skipped(self, key: int, resource: Observation) -> None:
         """Remember a change that is not due, so that an older one is not news."""
-        self._seen[key] = _newest(self._version(resource), self._seen.get(key, 0))
+        self._seen.put(key, _newest(self._version(resource), self._seen.get(key) or 0))
 
     def begin(self, key: int, resource: Observation) -> None:
         """Begin to publish an event for a change."""
