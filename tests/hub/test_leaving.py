@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import grpc
@@ -10,6 +11,7 @@ import pytest
 from sentinel.core.hub.states import State
 from sentinel.hub.settings import HubSettings
 from sentinel.ports.audit import AuditQuery
+from sentinel.testing.hub_agent import Behavior
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 from tests.support.hub.in_process import SECOND, USER, InProcessHub, refused
 
@@ -256,3 +258,14 @@ async def test_instances_that_are_gone_are_forgotten(hub: InProcessHub) -> None:
 
     assert [known.id for known in hub.built.registry] == ["edge-1"]
     events.cancel()
+
+
+async def test_a_fake_agent_told_twice_to_drain_leaves_once(hub: InProcessHub) -> None:
+    agent = await hub.registered()
+    await hub.built.instances.drain(USER, "edge-1", "")
+
+    # By a heartbeat and by its stream.
+    await asyncio.gather(agent._drain(Behavior()), agent._drain(Behavior()))
+
+    assert agent.is_drained
+    assert await hub.state() is State.REMOVED

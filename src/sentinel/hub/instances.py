@@ -34,6 +34,7 @@ from sentinel.ports.clock import Clock
 from sentinel.ports.hub_store import HubStore, HubTransaction, InstanceRecord
 from sentinel.web.audit import Auditor
 from sentinel.web.errors import Conflict, NotFound
+from sentinel.web.problem import shown
 from sentinel.web.routing import Caller
 
 _Change = Callable[[HubTransaction, InstanceRecord, datetime], "tuple[InstanceRecord, Sequence[Command]]"]
@@ -117,7 +118,7 @@ class Instances:
         def work(transaction: HubTransaction) -> tuple[InstanceRecord, Sequence[StateChanged]]:
             before = transaction.instance(instance_id)
             if before is None:
-                raise NotFound(f"there is no instance {instance_id}")
+                raise NotFound(f"there is no instance {shown(instance_id)}")
             after, commands = change(transaction, before, now)
             transaction.record(entry)
             return after, instance_changes.save(transaction, after, commands, now)

@@ -130,6 +130,7 @@ class HubAgent:
         self.changed = asyncio.Event()
         """Set when it has applied a configuration or was told to drain. For tests that wait for that."""
         self.is_drained = False
+        self._leaving = asyncio.Lock()
         self._sleep: _Sleep = _sleep if clock is None else clock.sleep
         # Agents are different machines: each has its own connection.
         own_connection = ("grpc.use_local_subchannel_pool", 1)
@@ -275,7 +276,12 @@ class HubAgent:
             if registered.config_version:
                 await self._update(behavior)
             while not self.is_drained:
-                await self._send_heartbeat(behavior)
+                try:
+                    await self._send_heartbeat(behavior)
+                except grpc.aio.AioRpcError:
+                    async with self._leaving:  # its stream may have told it to drain meanwhile
+                        if not self.is_drained:
+                            raise
                 await self._sleep(behavior.heartbeat_interval or self.heartbeat_interval)
             if reader is not None:
                 reader.cancel()
@@ -293,7 +299,7 @@ class HubAgent:
 
     async def _follow(self, behavior: Behavior) -> None:
         """Act on events. A stream that has ended is opened again, as long as the session lives."""
-        while True:
+        while not self.is_drained:
             events = await self.subscribe()
             if not behavior.reads_events:
                 await asyncio.Event().wait()
@@ -310,10 +316,11 @@ class HubAgent:
             await self.get_config()
 
     async def _drain(self, behavior: Behavior) -> None:
-        if behavior.drains and not self.is_drained:
-            await self.deregister("drained")
-            self.is_drained = True
-            self.changed.set()
+        async with self._leaving:  # a heartbeat and an event may say it at the same time
+            if behavior.drains and not self.is_drained:
+                await self.deregister("drained")
+                self.is_drained = True
+                self.changed.set()
 
 
 async def _next(events: EventStream) -> pb.Event | None:
