@@ -1,0 +1,331 @@
+"""`sentinel hub serve` as a process: killed and restarted, with a thousand agents, two at once, and fuzzed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+
+from sentinel.testing.hub_agent import Behavior, HubAgent
+from sentinel.wire.hub.v1 import fleet_pb2 as pb
+from tests.support.databases.empty import DatabaseKind, empty_database
+from tests.support.fleet.http_client import FleetHttp
+from tests.support.processes.hub import HubProcess
+from tools.services.server import free_port
+
+AGENTS = 1000
+PATIENCE = timedelta(minutes=4)
+"""Only a test that fails waits this long."""
+SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
+REQUESTS: dict[str, type[Message]] = {
+    method.name: getattr(pb, method.input_type.name) for method in SERVICE.methods
+}
+EXPECTED_STATUSES = {
+    grpc.StatusCode.OK,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.NOT_FOUND,
+}
+
+
+@pytest.fixture(params=list(DatabaseKind))
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return empty_database(request.param, request, tmp_path)
+
+
+class RunningHub:
+    """A hub, and its REST API."""
+
+    def __init__(self, process: HubProcess, rest: FleetHttp, address: str) -> None:
+        self.process = process
+        self.rest = rest
+        self.address = address
+
+    async def call(self, method: str, path: str, body: object = None) -> Any:
+        """Call the REST API, and return the body of a success."""
+        reply = await self.rest.call(method, f"/api/v1/{path}", body)
+        assert reply.status < 300, reply
+        return reply.json if reply.content else None
+
+    async def save(self, *contents: str) -> None:
+        """Save a configuration `api` with these versions."""
+        first, *others = contents
+        await self.call("POST", "configs", {"id": "api", "content": first})
+        for content in others:
+            await self.call("POST", "configs/api/versions", {"content": content})
+
+    async def assign(self, instance_id: str, version: int) -> None:
+        await self.call("PUT", f"instances/{instance_id}/assignment", {"config_id": "api", "version": version})
+
+    async def until_instance(self, instance_id: str, **fields: object) -> dict[str, Any]:
+        """Wait until an instance has these fields, and return it."""
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            while True:
+                instance: dict[str, Any] = await self.call("GET", f"instances/{instance_id}")
+                if fields.items() <= instance.items():
+                    return instance
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def serving(database_url: str, *arguments: str, port: int = 0) -> AsyncIterator[RunningHub]:
+    process = HubProcess(database_url, "--insecure", *arguments, listen_grpc=f"127.0.0.1:{port}")
+    async with process, FleetHttp(await process.url()) as rest:
+        address = await process.grpc_address()
+        await process.until_event("service.started")
+        yield RunningHub(process, rest, address)
+
+
+def content(number: int) -> str:
+    """A valid configuration."""
+    return f"""
+system {{ worker-threads {number} }}
+listeners {{ listener "web" {{ address "127.0.0.1:8088" }} }}
+routes {{ route "health" {{ matches {{ path "/health" }}; builtin-handler "health" }} }}
+"""
+
+
+async def test_a_killed_hub_keeps_sessions_states_and_assignments(database_url: str) -> None:
+    port = free_port()
+    async with AsyncExitStack() as agents:
+        async with serving(database_url, port=port) as hub:
+            await hub.save(content(1), content(2))
+            well = await agents.enter_async_context(HubAgent(hub.address, "well"))
+            ill = await agents.enter_async_context(HubAgent(hub.address, "ill"))
+            for agent in (well, ill):
+                await agent.register()
+            await hub.assign("well", 1)
+            await well.fetch()
+            await hub.assign("well", 2)
+            await ill.heartbeat(status=pb.InstanceStatus(state=pb.InstanceStatus.DEGRADED, message="slow"))
+
+            hub.process.send_signal(signal.SIGKILL)
+            assert await hub.process.exit_code() == -signal.SIGKILL
+
+        async with serving(database_url, port=port) as hub:
+            kept = await hub.call("GET", "instances/ill")
+            response = await heartbeat_after_restart(well)
+            earlier = await well.get_config("api@1")
+            await well.fetch()
+            settled = await well.heartbeat()
+            await hub.until_instance("well", in_sync=True)
+            assert await hub.process.stop() == 0
+
+    assert (kept["state"], kept["message"]) == ("degraded", "slow")
+    assert response.latest_config_version == "api@2"
+    assert [action.type for action in response.actions] == [pb.PendingAction.FETCH_CONFIG]
+    assert earlier.content == content(1)
+    assert not settled.config_update_available
+
+
+async def heartbeat_after_restart(agent: HubAgent) -> pb.HeartbeatResponse:
+    """Send a heartbeat as soon as the agent is connected again."""
+    async with asyncio.timeout(PATIENCE.total_seconds()):
+        while True:
+            try:
+                return await agent.heartbeat()
+            except grpc.aio.AioRpcError as error:
+                assert error.code() is grpc.StatusCode.UNAVAILABLE, error
+                await asyncio.sleep(0.1)
+
+
+async def test_a_stopped_hub_stores_what_it_has_heard(database_url: str) -> None:
+    async with serving(database_url) as hub, HubAgent(hub.address, "edge-1") as agent:
+        await agent.register()
+        status = pb.InstanceStatus(state=pb.InstanceStatus.HEALTHY, uptime_seconds=77)
+        await agent.heartbeat(status=status)
+        events = await agent.subscribe()
+        assert await hub.process.stop() == 0
+        ended = await events.ended()
+
+    async with serving(database_url) as hub:
+        stored = await hub.call("GET", "instances/edge-1")
+
+    assert stored["uptime_seconds"] == 77
+    assert ended is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.timeout(900)
+async def test_a_thousand_agents_get_what_is_assigned_to_them(tmp_path: Path) -> None:
+    behavior = Behavior(heartbeat_interval=timedelta(seconds=5))
+    async with serving(f"sqlite:///{tmp_path / 'hub.db'}") as hub, AsyncExitStack() as stack:
+        await hub.save(content(1))
+        agents = [HubAgent(hub.address, f"edge-{number}") for number in range(AGENTS)]
+        for agent in agents:
+            stack.push_async_callback(agent.close)
+        running = [asyncio.create_task(agent.run(behavior)) for agent in agents]
+        stack.push_async_callback(cancel, running)
+        await until_metric(hub, "hub_streams", AGENTS, running)
+
+        for start in range(0, AGENTS, 50):
+            await asyncio.gather(*(hub.assign(agent.instance_id, 1) for agent in agents[start : start + 50]))
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            for agent in agents:
+                await agent.changed.wait()
+
+        await until_metric(hub, "hub_agents_online", AGENTS, running)
+        page = await hub.call("GET", "instances?size=1000")
+        assert {agent.running_version for agent in agents} == {"api@1"}
+        assert page["total"] == AGENTS
+        assert not [task for task in running if task.done()]
+
+
+async def until_metric(hub: RunningHub, name: str, value: float, running: list[asyncio.Task[None]]) -> None:
+    """Wait until a metric has this value. An agent that has failed ends the wait."""
+    async with asyncio.timeout(PATIENCE.total_seconds()):
+        while True:
+            text = (await hub.rest.call("GET", "/metrics")).content.decode()
+            if f"\n{name} {value:.1f}\n" in text:
+                return
+            for task in running:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.2)
+
+
+async def cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_two_hubs_on_one_postgresql_are_one(fresh_postgresql_database: str) -> None:
+    async with serving(fresh_postgresql_database) as other:
+        async with serving(fresh_postgresql_database) as dying:
+            await other.save(content(1), content(2))
+            async with HubAgent(dying.address, "edge-1") as agent:
+                await agent.register()
+                events = await agent.subscribe()
+                await other.assign("edge-1", 1)
+                event = await events.next_of(pb.Event.CONFIG_UPDATE)
+                token = agent.token
+                dying.process.send_signal(signal.SIGKILL)
+                await dying.process.exit_code()
+
+        async with HubAgent(other.address, "edge-1") as moved:
+            moved.token = token
+            events = await moved.subscribe()
+            await moved.fetch()
+            response = await moved.heartbeat()
+            await other.assign("edge-1", 2)
+            following = await events.next_of(pb.Event.CONFIG_UPDATE)
+
+    assert event.config_update.config_version == "api@1"
+    assert not response.config_update_available
+    assert following.config_update.config_version == "api@2"
+
+
+async def test_a_hub_that_hides_nothing_says_so(tmp_path: Path) -> None:
+    process = HubProcess(
+        f"sqlite:///{tmp_path / 'hub.db'}", f"--tokens-file={tmp_path / 'tokens.yaml'}", listen_grpc=":0"
+    )
+    (tmp_path / "tokens.yaml").write_text(f"tokens:\n  - {{name: fleet, role: agent, sha256: {'ab' * 32}}}\n")
+
+    async with process:
+        warning = await process.until_event("settings.warning")
+        address = await process.grpc_address()
+        async with HubAgent(f"127.0.0.1:{address.rpartition(':')[2]}", "edge-1") as agent:
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await agent.register()
+
+    assert "travel unencrypted" in warning["problem"]
+    assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_port_that_is_taken_ends_the_second_hub_with_1(tmp_path: Path) -> None:
+    async with serving(f"sqlite:///{tmp_path / 'one.db'}") as hub:
+        port = int(hub.address.rpartition(":")[2])
+        second = HubProcess(f"sqlite:///{tmp_path / 'two.db'}", "--insecure", listen_grpc=f"127.0.0.1:{port}")
+        async with second:
+            code = await second.exit_code()
+
+    assert code == 1
+    assert any(f"127.0.0.1:{port}" in str(line) for line in second.lines)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_fuzzed_messages_never_break_the_hub(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)  # noqa: S311  # reproducible
+    async with serving(f"sqlite:///{tmp_path / 'hub.db'}") as hub, HubAgent(hub.address, "edge-1") as agent:
+        await agent.register()
+        async with grpc.aio.insecure_channel(hub.address) as channel:
+            statuses = {await call(channel, random, agent.token) for _ in range(500)}
+        await agent.register()
+        await agent.heartbeat()
+        failures = [line for line in hub.process.lines if line.get("event") == "call.failed"]
+        assert await hub.process.stop() == 0
+
+    assert {grpc.StatusCode.OK} < statuses <= EXPECTED_STATUSES
+    assert not failures
+
+
+async def call(channel: grpc.aio.Channel, random: Random, token: str) -> grpc.StatusCode:
+    """Call a random method with a message that is almost right, and return the status."""
+    method = random.choice(sorted(REQUESTS))
+    request = REQUESTS[method]()
+    fill(request, random)
+    if random.random() < 0.7:
+        # Another Register of edge-1 would end the session that all these calls use.
+        instance_id = "edge-2" if method == "Register" else "edge-1"
+        for name, value in (("instance_id", instance_id), ("token", token)):
+            if name in request.DESCRIPTOR.fields_by_name:
+                setattr(request, name, value)
+    data = bytearray(request.SerializeToString())
+    if random.random() < 0.3 and data:
+        for _ in range(random.randrange(1, 4)):
+            data[random.randrange(len(data))] = random.randrange(256)
+    path = f"/{SERVICE.full_name}/{method}"
+    if method == "Subscribe":
+        return await first_status(channel.unary_stream(path), bytes(data))
+    # So would leaving on purpose.
+    if method == "Deregister":
+        data = bytearray(pb.DeregisterRequest(instance_id="other", token=token).SerializeToString())
+    unary: Any = channel.unary_unary(path)
+    status: grpc.StatusCode = await unary(bytes(data), timeout=60).code()
+    return status
+
+
+async def first_status(method: Any, data: bytes) -> grpc.StatusCode:
+    """Return the status of a stream that was refused, or OK once it is open."""
+    stream = method(data, timeout=60)
+    await stream.initial_metadata()
+    status: grpc.StatusCode = await stream.code() if stream.done() else grpc.StatusCode.OK
+    stream.cancel()
+    return status
+
+
+def fill(message: Any, random: Random, depth: int = 0) -> None:
+    """Give random fields random values, extreme ones included."""
+    numbers = [0, 1, -1, 2**31 - 1, -(2**31), 7]
+    texts = ["", "edge-1", "api@1", "\0", "é" * 50, "x" * 3000, "..", "a/b", "\u202e"]
+    for field in message.DESCRIPTOR.fields:
+        if random.random() < 0.3:
+            continue
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            getattr(message, field.name).update({random.choice(texts): random.choice(texts) for _ in range(3)})
+        elif field.message_type is not None:
+            inner = getattr(message, field.name)
+            for each in [inner.add() for _ in range(3)] if field.is_repeated else [inner]:
+                fill(each, random, depth + 1)
+        elif field.is_repeated:
+            getattr(message, field.name).extend(random.choice(texts) for _ in range(3))
+        elif field.enum_type is not None:
+            setattr(message, field.name, random.choice([0, 1, 3, 99]))
+        elif field.cpp_type == field.CPPTYPE_STRING:
+            setattr(message, field.name, random.choice(texts))
+        elif field.cpp_type == field.CPPTYPE_BOOL:
+            setattr(message, field.name, random.random() < 0.5)
+        elif field.cpp_type == field.CPPTYPE_DOUBLE:
+            setattr(message, field.name, random.choice([0.0, -1.0, float("nan"), float("inf"), 1e308]))
+        else:
+            setattr(message, field.name, random.choice(numbers))
