@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import grpc
 import msgspec
@@ -35,6 +35,12 @@ CAPABILITIES: Final = ("reload", "drain", "metrics", "secrets")
 TIMEOUT: Final = timedelta(seconds=60)
 """Of a call. A hub that does not answer fails the test, and does not hang it."""
 
+_RETRYABLE: Final = frozenset(
+    (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+)
+_RETRY_DELAY: Final = timedelta(milliseconds=100)
+
+T = TypeVar("T")
 _Sleep: TypeAlias = "Callable[[timedelta], Awaitable[None]]"
 
 
@@ -269,8 +275,11 @@ class HubAgent:
         return response
 
     async def run(self, behavior: Behavior = Behavior()) -> None:  # noqa: B008  # frozen
-        """Register, subscribe, fetch, and send heartbeats until it was drained, or is cancelled."""
-        registered = await self.register()
+        """Register, subscribe, fetch, and send heartbeats until it was drained, or is cancelled.
+
+        A call that fails because the hub is away or has too much to do is repeated. Any other refusal is raised.
+        """
+        registered = await _retried(self.register)
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._follow(behavior)) if behavior.subscribes else None
             if registered.config_version:
@@ -290,7 +299,7 @@ class HubAgent:
         fields: dict[str, Any] = {"status": pb.InstanceStatus(state=behavior.state, message=behavior.message)}
         if behavior.reported_hash is not None:
             fields["current_config_hash"] = behavior.reported_hash
-        response = await self.heartbeat(**fields)
+        response = await _retried(lambda: self.heartbeat(**fields))
         for action in response.actions:
             if action.type == pb.PendingAction.FETCH_CONFIG:
                 await self._update(behavior)
@@ -300,7 +309,7 @@ class HubAgent:
     async def _follow(self, behavior: Behavior) -> None:
         """Act on events. A stream that has ended is opened again, as long as the session lives."""
         while not self.is_drained:
-            events = await self.subscribe()
+            events = await _retried(self.subscribe)
             if not behavior.reads_events:
                 await asyncio.Event().wait()
             while (event := await _next(events)) is not None:
@@ -310,17 +319,24 @@ class HubAgent:
                     await self._drain(behavior)
 
     async def _update(self, behavior: Behavior) -> None:
-        if behavior.applies:
-            await self.fetch()
-        else:
-            await self.get_config()
+        await _retried(self.fetch if behavior.applies else self.get_config)
 
     async def _drain(self, behavior: Behavior) -> None:
         async with self._leaving:  # a heartbeat and an event may say it at the same time
             if behavior.drains and not self.is_drained:
-                await self.deregister("drained")
+                await _retried(lambda: self.deregister("drained"))
                 self.is_drained = True
                 self.changed.set()
+
+
+async def _retried(call: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _RETRYABLE:
+                raise
+        await asyncio.sleep(_RETRY_DELAY.total_seconds())
 
 
 async def _next(events: EventStream) -> pb.Event | None:

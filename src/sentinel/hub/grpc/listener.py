@@ -90,7 +90,7 @@ class GrpcListener:
         self._unavailable_reason = unavailable_reason
         self._clock = clock
         self._log = log
-        self._options = server_options() if options is None else options
+        self.options: Sequence[tuple[str, int]] = server_options() if options is None else options
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
 
@@ -100,7 +100,7 @@ class GrpcListener:
 
     async def open(self) -> None:
         """Start to serve. Raises `ListenError` if the address cannot be bound."""
-        server = grpc.aio.server(options=self._options)
+        server = grpc.aio.server(options=self.options)
         server.add_generic_rpc_handlers((self._calls.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         target = _target(self.address)
