@@ -99,6 +99,7 @@ class Driver:
         assert plan.problems == ()
         self.now = START
         self.rollout = rollout_state.create("d", asked, plan, to=NEW, deployment_timeout=TIMEOUT, now=START)
+        self.created = self.rollout
         self.commands: list[Command] = []
         self.facts = {each.instance_id: each for each in known}
 

@@ -1,0 +1,390 @@
+"""A hub and its agents in one process, with messages that are lost, repeated, delayed and reordered.
+
+The hub is the smallest shell that `core.hub` needs: it stores the rollout as JSON, performs commands after that,
+and answers heartbeats. It can be killed between storing and performing. Agents keep on disk what a real one keeps.
+All randomness comes from one seed, and time is simulated.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import count
+from random import Random
+from typing import TypeAlias
+
+import msgspec
+
+from sentinel.core.hub import deployment_plan, instance, rollout, rollout_queries, rollout_state, sync
+from sentinel.core.hub.analysis import Outcome, Verdict
+from sentinel.core.hub.deployment import (
+    Canary,
+    ConfigVersion,
+    Count,
+    InstanceFacts,
+    Request,
+    Rolling,
+    Strategy,
+    Targets,
+)
+from sentinel.core.hub.instance import DeploymentEnded, DeploymentStarted, Health, Heartbeat, Instance, Registered
+from sentinel.core.hub.rollout_row import Row, RowState
+from sentinel.core.hub.rollout_state import (
+    Acknowledged,
+    Analyse,
+    Analysed,
+    Assign,
+    BeginDeploying,
+    Command,
+    EndDeploying,
+    Observed,
+    Reported,
+    ReportedState,
+    Resume,
+    RollbackState,
+    Rollout,
+    RolloutState,
+    SendDeployment,
+    Started,
+)
+from sentinel.core.hub.sync import ActionType, Assignment, Sync
+from tests.core.hub.rollout_checker import Advance, RolloutChecker
+from tests.core.hub.rollout_driver import NEW, SECOND, START, version
+
+HEARTBEAT = 30 * SECOND
+TIMEOUTS = instance.Timeouts()
+DEPLOYMENT_TIMEOUT = timedelta(minutes=5)
+VERSIONS = {str(each.name): each for each in (NEW, version(1), version(7), version(3, "edge"))}
+Step: TypeAlias = tuple[str, bool]
+"""A version, and whether it is a rollback."""
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """How likely what is."""
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    max_delay: float = 0.1
+    """In seconds. Messages with different delays overtake each other."""
+    hub_crash: float = 0.0
+    """After each step of the hub, before it performs the commands."""
+    agent_crash: float = 0.0
+    """Before an agent handles a message."""
+    bad: float = 0.0
+    """That an agent cannot run the new version."""
+    reject: float = 0.0
+    """That an agent does not accept a step."""
+
+
+class World:
+    """The time, the network, and who is in it."""
+
+    def __init__(self, seed: int, faults: Faults, advance: Advance = rollout.advance) -> None:
+        self.random = Random(seed)  # noqa: S311
+        self.faults = faults
+        self.now = START
+        self._order = count()
+        self._queue: list[tuple[datetime, int, Callable[[], None]]] = []
+        size = self.random.randint(10, 50)
+        self.agents = {f"e{number:02}": Agent(self, f"e{number:02}") for number in range(size)}
+        self.hub = Hub(self, advance)
+
+    def after(self, duration: timedelta, act: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (self.now + duration, next(self._order), act))
+
+    def send(self, deliver: Callable[[], None]) -> None:
+        """Deliver a message, or not, or twice."""
+        copies = 0 if self.random.random() < self.faults.loss else 1
+        copies += self.random.random() < self.faults.duplication
+        for _ in range(copies):
+            self.after(SECOND * self.random.uniform(0, self.faults.max_delay), deliver)
+
+    def run(self) -> None:
+        """Run until the rollout is over, then without faults until everything has settled."""
+        for agent in self.agents.values():
+            self.after(HEARTBEAT * self.random.random(), agent.beat)
+        self.after(SECOND, self.hub.start)
+        self._run_until(START + timedelta(hours=12), lambda: self.hub.rollout.is_over)
+        assert self.hub.rollout.is_over, "it is never over"
+        self.faults = Faults()
+        for agent in self.agents.values():
+            agent.connect()
+        self._run_until(self.now + timedelta(minutes=5), lambda: False)
+
+    def _run_until(self, end: datetime, is_done: Callable[[], bool]) -> None:
+        while self._queue and not is_done():
+            time, _, act = heapq.heappop(self._queue)
+            if time > end:
+                heapq.heappush(self._queue, (time, next(self._order), act))
+                return
+            self.now = time
+            act()
+
+
+class Agent:
+    """Applies what it is told, and reports it. What is on its disk survives a crash."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self._world = world
+        first = world.random.choice([version(1), version(1), version(7), version(3, "edge")])
+        self.running = str(first.name)
+        self.is_bad = world.random.random() < world.faults.bad
+        self._results: dict[Step, ReportedState] = {}
+        """How steps ended; by these it knows what it has done already."""
+        self._active: Step | None = None
+        self._epoch = 0
+        """Grows with every crash: what was begun before is not finished."""
+        self._cut_off_until = START
+
+    def connect(self) -> None:
+        self._cut_off_until = START
+
+    def cut_off(self, duration: timedelta) -> None:
+        self._cut_off_until = self._world.now + duration
+
+    def beat(self) -> None:
+        self._world.after(HEARTBEAT, self.beat)
+        if self._world.random.random() < 0.01 and self._world.faults.loss:
+            self.cut_off(SECOND * self._world.random.uniform(10, 600))
+        running = self.running
+        self._send(lambda: self._world.hub.heartbeat(self.name, running))
+
+    def receive(self, wanted: Step | None, assigned: str, *, must_report: bool = False) -> None:
+        """Take a deployment event, or the answer to a heartbeat."""
+        if self._world.now < self._cut_off_until:
+            return
+        if self._world.random.random() < self._world.faults.agent_crash:
+            self._crash()
+            return
+        if wanted is None:
+            if assigned and self._active is None and self._can_run(assigned):
+                self.running = assigned
+        elif wanted in self._results:
+            self._report(wanted, self._results[wanted])
+        elif wanted != self._active:
+            self._begin(wanted)
+        elif must_report:
+            self._report(wanted, ReportedState.IN_PROGRESS)
+
+    def _begin(self, step: Step) -> None:
+        if self._world.random.random() < self._world.faults.reject:
+            self._acknowledge(step, is_accepted=False)
+            self._results[step] = ReportedState.FAILED
+            return
+        self._active = step
+        self._acknowledge(step, is_accepted=True)
+        epoch, duration = self._epoch, SECOND * self._world.random.uniform(0.1, 20)
+        self._world.after(duration, lambda: self._finish(step, epoch))
+
+    def _finish(self, step: Step, epoch: int) -> None:
+        if epoch != self._epoch or step != self._active:
+            return
+        self._active = None
+        wanted, is_rollback = step
+        if not self._can_run(wanted):
+            self._results[step] = ReportedState.FAILED
+        else:
+            self.running = wanted
+            self._results[step] = ReportedState.ROLLED_BACK if is_rollback else ReportedState.COMPLETED
+        self._report(step, self._results[step])
+
+    def _can_run(self, wanted: str) -> bool:
+        return not (self.is_bad and wanted == str(NEW.name))
+
+    def _crash(self) -> None:
+        """An interrupted step has failed: so says the disk."""
+        self._epoch += 1
+        if self._active is not None:
+            self._results[self._active] = ReportedState.FAILED
+            self._active = None
+
+    def _acknowledge(self, step: Step, *, is_accepted: bool) -> None:
+        event = Acknowledged(self.name, is_accepted=is_accepted, is_rollback=step[1], reason="not now")
+        self._send(lambda: self._world.hub.hear(event))
+
+    def _report(self, step: Step, state: ReportedState) -> None:
+        event = Reported(self.name, state, is_rollback=step[1])
+        self._send(lambda: self._world.hub.hear(event))
+
+    def _send(self, deliver: Callable[[], None]) -> None:
+        if self._world.now >= self._cut_off_until:
+            self._world.send(deliver)
+
+
+class Hub:
+    """Stores everything, then does it. What it had not done when it was killed, heartbeats repeat."""
+
+    def __init__(self, world: World, advance: Advance) -> None:
+        self._world = world
+        self._advance = advance
+        self._listening_since = START
+        self._is_up = True
+        self._instances: dict[str, Instance] = {}
+        self._syncs: dict[str, Sync] = {}
+        for name, agent in world.agents.items():
+            self._instances[name], _ = instance.advance(Instance(), Registered(), START, TIMEOUTS)
+            first = VERSIONS[agent.running]
+            self._syncs[name] = Sync(assignment=Assignment(first.name, first.hash, START))
+        asked = _request(world.random, list(world.agents))
+        plan = deployment_plan.plan(asked, [self._facts(name) for name in world.agents])
+        created = rollout_state.create("d", asked, plan, to=NEW, deployment_timeout=DEPLOYMENT_TIMEOUT, now=START)
+        self.rollout = created
+        self._stored = msgspec.json.encode(created)
+        self._checker = RolloutChecker(created)
+
+    def assigned(self, name: str) -> ConfigVersion | None:
+        assignment = self._syncs[name].assignment
+        return None if assignment is None else ConfigVersion(assignment.version, assignment.hash)
+
+    def start(self) -> None:
+        self._step(Started())
+        self._tick()
+
+    def hear(self, event: Acknowledged | Reported) -> None:
+        if self._is_up:
+            self._step(event)
+
+    def heartbeat(self, name: str, running: str) -> None:
+        if not self._is_up:
+            return
+        now = self._world.now
+        self._instances[name], _ = instance.advance(
+            self._instances[name], Heartbeat(Health.HEALTHY), now, TIMEOUTS
+        )
+        self._syncs[name] = sync.report(self._syncs[name], VERSIONS[running].hash, now)
+        self._step(Observed((self._facts(name),)))
+        if not self._is_up:
+            return
+        step = rollout_queries.deployment_step(self.rollout, name, now)
+        agent = self._world.agents[name]
+        wanted = None if step is None else (str(step.version), step.is_rollback)
+        for action in sync.pending_actions(self._instances[name], self._syncs[name], step):
+            assigned, must_report = (
+                action.params.get("config_version", ""),
+                action.type is ActionType.REPORT_STATUS,
+            )
+            self._world.send(partial(agent.receive, wanted, assigned, must_report=must_report))
+
+    def _tick(self) -> None:
+        """Look at the time: who is silent, what is due."""
+        self._world.after(5 * SECOND, self._tick)
+        if not self._is_up:
+            return
+        lost = []
+        for name, known in self._instances.items():
+            passed = instance.TimePassed(self._listening_since)
+            self._instances[name], commands = instance.advance(known, passed, self._world.now, TIMEOUTS)
+            if commands:
+                lost.append(self._facts(name))
+        if lost:
+            self._step(Observed(tuple(lost)))
+        current = self.rollout
+        deadline = rollout_queries.next_deadline(current, self._listening_since)
+        if deadline is not None and self._world.now >= deadline:
+            self._step(rollout_state.TimePassed(self._listening_since))
+        elif current.state is RolloutState.PAUSED:
+            self._step(Resume())
+
+    def _step(self, event: rollout_state.Event) -> None:
+        """One transaction: state, assignments and instances. Then the messages, unless it is killed before."""
+        before, now = self.rollout, self._world.now
+        after, commands = self._advance(before, event, now)
+        self._checker.check(before, event, after, commands, now)
+        if after is before:
+            return
+        self.rollout, self._stored = after, msgspec.json.encode(after)
+        for command in commands:
+            self._store(command)
+        if self._world.random.random() < self._world.faults.hub_crash:
+            self._is_up = False
+            self._world.after(SECOND * self._world.random.uniform(1, 200), self._restart)
+            return
+        for command in commands:
+            self._perform(command)
+
+    def _restart(self) -> None:
+        self._is_up, self._listening_since = True, self._world.now
+        self.rollout = msgspec.json.decode(self._stored, type=Rollout)
+
+    def _store(self, command: Command) -> None:
+        now = self._world.now
+        match command:
+            case Assign():
+                wanted = command.version
+                assignment = None if wanted is None else Assignment(wanted.name, wanted.hash, now)
+                self._syncs[command.instance_id] = sync.assign(self._syncs[command.instance_id], assignment, now)
+            case BeginDeploying():
+                self._tell(command.instance_id, DeploymentStarted("d"))
+            case EndDeploying():
+                self._tell(command.instance_id, DeploymentEnded("d", command.outcome))
+            case _:
+                pass
+
+    def _tell(self, name: str, event: instance.Event) -> None:
+        self._instances[name], _ = instance.advance(self._instances[name], event, self._world.now, TIMEOUTS)
+
+    def _perform(self, command: Command) -> None:
+        if isinstance(command, SendDeployment):
+            agent, step = self._world.agents[command.instance_id], (str(command.version.name), command.is_rollback)
+            self._world.send(lambda: agent.receive(step, ""))
+        elif isinstance(command, Analyse):
+            bad = [name for name in command.canaries if self._world.agents[name].is_bad]
+            outcome = Outcome.FAILED if bad else self._world.random.choice([Outcome.SUCCESS, Outcome.INCONCLUSIVE])
+            self._step(Analysed(command.until, Verdict(outcome=outcome)))
+
+    def _facts(self, name: str) -> InstanceFacts:
+        known = self._instances[name]
+        return InstanceFacts(
+            instance_id=name, state=known.state, incarnation=known.incarnation, assigned=self.assigned(name)
+        )
+
+
+def _request(random: Random, names: list[str]) -> Request:
+    return Request(
+        config_id="api",
+        version=2,
+        targets=Targets(ids=tuple(names)),
+        strategy=random.choice(list(Strategy)),
+        rolling=Rolling(
+            batch_size=Count(random.randint(5, 60), is_percent=True),
+            batch_delay=SECOND * random.choice([0, 5, 30]),
+            failure_threshold=Count(random.choice([1, 1, 3, len(names)])),
+            min_healthy_time=SECOND * random.choice([0, 0, 20]),
+        ),
+        canary=Canary(instances=Count(2), duration=timedelta(minutes=1)),
+    )
+
+
+def check_end(world: World) -> str:
+    """Check that the fleet is all new, all old, or exactly as reported. Return which."""
+    rollout_ = world.hub.rollout
+    new = str(rollout_.to.name)
+    running = {name: agent.running for name, agent in world.agents.items()}
+    for name, row in rollout_.rows.items():
+        assigned = world.hub.assigned(name)
+        assert assigned is not None
+        can_run = not (world.agents[name].is_bad and str(assigned.name) == new)
+        assert running[name] == str(assigned.name) or not can_run, (name, row.state, running[name])
+        assert str(assigned.name) == _expected(row, rollout_), (name, row.state)
+    if all(each == new for each in running.values()):
+        assert rollout_.state is RolloutState.COMPLETED
+        return "all new"
+    if all(each != new for each in running.values()):
+        return "all old"
+    return "as reported"
+
+
+def _expected(row: Row, rollout_: Rollout) -> str:
+    """What a user who reads the row expects to run there."""
+    is_new = row.state is RowState.COMPLETED or (
+        row.is_assigned_later and rollout_.state is RolloutState.COMPLETED
+    )
+    if rollout_.rollback is RollbackState.COMPLETED:
+        assert row.state is not RowState.COMPLETED
+    before = row.previous if row.was_sent else row.assigned
+    wanted = rollout_.to if is_new else before
+    assert wanted is not None
+    return str(wanted.name)
