@@ -19,6 +19,7 @@ from bench import (
     compose,
     drift,
     expressions,
+    hub,
     kdl,
     loop,
     machine,
@@ -37,6 +38,7 @@ from bench.budget import Budget, print_budgets, table
 from bench.compose import Composing
 from bench.drift import DriftFigures
 from bench.expressions import ExpressionFigures
+from bench.hub import HubFigures
 from bench.kdl import KdlFigures
 from bench.loop import LoopFigures
 from bench.memory import MemoryFigures
@@ -86,6 +88,7 @@ class Figures(msgspec.Struct, frozen=True):
     drift: DriftFigures
     kdl: KdlFigures
     proxy: ProxyFigures
+    hub: HubFigures
     api: ApiFigures
     streams: Sequence[StreamFigures]
     memory: Sequence[MemoryFigures]
@@ -127,6 +130,8 @@ async def measure() -> Figures:
     of_kdl = kdl.measure()
     _print_progress("the small proxy")
     of_proxy = await proxy.measure()
+    _print_progress(f"a hub with {hub.AGENTS:,} agents")
+    of_hub = await hub.measure()
     _print_progress(f"{loop.RESOURCES:,} resources through the whole loop")
     whole_loop = await loop.measure()
     _print_progress("the reaction to a changed spec")
@@ -151,6 +156,7 @@ async def measure() -> Figures:
         drift=of_drift,
         kdl=of_kdl,
         proxy=of_proxy,
+        hub=of_hub,
         api=await api.measure(_print_progress),
         streams=of_streams,
         memory=resident,
@@ -226,6 +232,7 @@ def budgets(figures: Figures) -> list[Budget]:
         *drift.budgets(figures.drift),
         *kdl.budgets(figures.kdl),
         *proxy.budgets(figures.proxy),
+        *hub.budgets(figures.hub),
         *api.budgets(figures.api),
         *streams.budgets(figures.streams),
         *memory.budgets(figures.memory),
@@ -262,6 +269,7 @@ def page(figures: Figures) -> str:
         *expressions.section(figures.expressions),
         *kdl.section(figures.kdl),
         *proxy.section(figures.proxy),
+        *hub.section(figures.hub),
         *streams.section(figures.streams),
         *memory.section(figures.memory),
         *loop.section(figures.loop),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 
@@ -41,3 +42,9 @@ def memory(pid: int) -> Memory:
         )
     }
     return Memory(resident=sizes["Rss"], proportional=sizes["Pss"])
+
+
+def raise_file_limit() -> None:
+    """Let this process, and those that it starts, open as many files as the system permits."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
