@@ -50,8 +50,8 @@ def build_reader(
         "selector": Selector(),
         "selector_param": SelectorParam.LABELS,
         "page_size": 2,
-        "timeout": 60 * SECOND,
-        "retry_for": 60 * SECOND,
+        "timeout": 30 * SECOND,
+        "retry_for": 30 * SECOND,  # less than the minute that a server asks for in the contract suite
         "backoff": Backoff(initial=MILLISECOND, maximum=4 * MILLISECOND),
     }
     return HttpFleetReader(client, **arguments | changes)
