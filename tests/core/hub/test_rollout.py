@@ -698,7 +698,9 @@ class TestMinHealthyTime:
         driver.now += TIMEOUT - SECOND
         driver.complete("a")
 
-        driver.wait(MINUTE)
+        driver.wait(30 * SECOND)
+        assert driver.states["a"] == "validating"
+        driver.wait(30 * SECOND)
 
         assert driver.states["a"] == "completed"
 
