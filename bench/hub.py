@@ -24,7 +24,7 @@ import msgspec
 
 from bench.budget import Budget, table
 from bench.command_line import main
-from bench.hub_agents import Command, CommandName, Result, instance_id
+from bench.hub_agents import TIMEOUT, Command, CommandName, Result, instance_id
 from bench.processes import cpu_seconds, memory, raise_file_limit
 from bench.testbed import Cost, DatabaseName, Testbed, open_testbed
 from sentinel.core.hub import sync as syncing
@@ -53,7 +53,6 @@ GROWTH_LIMIT = 1.0
 
 _ROUNDS = 3
 _PROCESSES = 2
-_TIMEOUT = 600
 _AGENT_TOKEN = "agents-of-the-benchmark"  # noqa: S105
 _USER_TOKEN = "user-of-the-benchmark"  # noqa: S105
 _CONFIG = "edge"
@@ -228,7 +227,7 @@ class _Fleet:
             process.stdin.close()
         for process in self._processes:
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(TIMEOUT.total_seconds()):
                     await process.wait()
             finally:
                 if process.returncode is None:
@@ -237,7 +236,7 @@ class _Fleet:
     async def perform(self, name: CommandName, *, times: int = _PROCESSES) -> Result:
         """Let all agents do it. `times` is for all of them together."""
         line = msgspec.json.encode(Command(name, times // _PROCESSES)) + b"\n"
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             results = await asyncio.gather(*(_call(process, line) for process in self._processes))
         return Result(
             done=sum(each.done for each in results),
@@ -373,7 +372,7 @@ async def _open_hub(name: DatabaseName) -> AsyncIterator[_HubUnderTest]:
             HubProcess(testbed.url, f"--tokens-file={tokens}", "--log-level=debug")
         )
         headers = {"Authorization": f"Bearer {_USER_TOKEN}"}
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT.total_seconds())
         session = await stack.enter_async_context(
             aiohttp.ClientSession(await process.url(), headers=headers, timeout=timeout)
         )

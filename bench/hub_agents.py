@@ -12,6 +12,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Self, TypeVar
 
@@ -21,6 +22,9 @@ import msgspec
 from bench.processes import raise_file_limit
 from sentinel.testing.hub_agent import EventStream, HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
+
+TIMEOUT = timedelta(minutes=10)
+"""Of a command, also with ten times as many agents."""
 
 _CONCURRENT = 32
 """Calls at the same time, where all at once is not what is measured."""
@@ -148,7 +152,7 @@ def instance_id(number: int) -> str:
 
 
 async def _config_update(stream: EventStream) -> None:
-    await stream.next_of(pb.Event.CONFIG_UPDATE)
+    await stream.next_of(pb.Event.CONFIG_UPDATE, timeout=TIMEOUT)
 
 
 async def _subscribe_and_cancel(agent: HubAgent) -> None:
