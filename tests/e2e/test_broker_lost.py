@@ -21,8 +21,10 @@ from tests.support.fleet.fake_api import FleetServer, make_resource
 from tests.support.processes.service import SentinelProcess
 from tests.support.pulse_harness import SECOND, PulseRecorder, make_pulse
 
+pytestmark = pytest.mark.timeout(900)  # a node that is killed may take minutes to start on a busy machine
+
 DUE = 4000
-RECOVERY_TIMEOUT = timedelta(seconds=90)
+RECOVERY_TIMEOUT = timedelta(seconds=300)
 
 
 class IgnoresConfirms:
@@ -120,7 +122,7 @@ async def test_the_pulse_recovers_from_a_broker_restart_within_a_poll(
             down, body = await service.readiness()
             alive, _ = await service.liveness()
             await node.start()
-            await service.until_event("event.published", resource_id="during", timeout=60)
+            await service.until_event("event.published", resource_id="during", timeout=300)
             await service.until_event("cycle.done", since=len(service.lines))
             up, _ = await service.readiness()
             errors = await service.metric("broker_errors_total", broker_type="rabbitmq")

@@ -18,6 +18,8 @@ from sentinel.ports.publisher import PublishOutcome
 from tests.support.brokers import rabbitmq
 from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, make_events
 
+pytestmark = pytest.mark.timeout(900)  # a node that is killed may take minutes to start on a busy machine
+
 TIMEOUT = timedelta(seconds=60)
 SHORT = timedelta(milliseconds=200)
 MANY = 5_000

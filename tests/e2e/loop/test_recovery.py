@@ -12,7 +12,7 @@ from tests.support.loop.fake_backend import State, TaskCall
 from tests.support.loop.processes import ProcessLoop
 from tests.support.loop.resource_loop import LoopResource, ResourceLoop
 
-RECONNECT_TIMEOUT = timedelta(seconds=60)
+RECONNECT_TIMEOUT = timedelta(seconds=240)
 """Backoff delays the reconnection after an outage."""
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
