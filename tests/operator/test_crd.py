@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sentinel.core.json import Json
@@ -160,6 +160,7 @@ _NUMBER = st.sampled_from(["0", "1", "99", "100", ".5", "1.", "1.5", "8760", "87
 _UNIT = st.sampled_from(["ns", "us", "ms", "s", "m", "h", "", "d"])
 
 
+@example([("8760", "h"), ("1", "ns")], "backoffReady")
 @given(st.lists(st.tuples(_NUMBER, _UNIT), max_size=3), st.sampled_from(["backoffReady", "pollInterval"]))
 def test_durations_that_the_operator_accepts_are_accepted(parts: list[tuple[str, str]], field: str) -> None:
     document = make_object({field: "".join(number + unit for number, unit in parts)})

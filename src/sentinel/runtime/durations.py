@@ -27,9 +27,16 @@ _MAX_TEXT = 64
 
 def parse(text: str) -> timedelta:
     """Parse a duration. Raises `ValueError` if Go would."""
+    nanoseconds = parse_nanoseconds(text)
+    microseconds = (abs(nanoseconds) + 500) // 1000
+    return timedelta(microseconds=-microseconds if nanoseconds < 0 else microseconds)
+
+
+def parse_nanoseconds(text: str) -> int:
+    """Parse a duration without rounding, to compare it with a limit as Go and Kubernetes do."""
     unsigned = text[1:] if text[:1] in ("-", "+") else text
     if unsigned == "0":
-        return timedelta(0)
+        return 0
     if not unsigned or len(unsigned) > _MAX_TEXT:
         raise ValueError("not a duration")
     nanoseconds = 0
@@ -44,8 +51,7 @@ def parse(text: str) -> timedelta:
         position = part.end()
     if nanoseconds > _MAX_NANOSECONDS:
         raise ValueError("longer than 2562047h47m")
-    microseconds = (nanoseconds + 500) // 1000
-    return timedelta(microseconds=-microseconds if text[0] == "-" else microseconds)
+    return -nanoseconds if text[0] == "-" else nanoseconds
 
 
 def render(duration: timedelta) -> str:

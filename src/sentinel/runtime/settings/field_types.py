@@ -24,6 +24,7 @@ from sentinel.runtime.settings.validation import INVALID, Validation
 
 E = TypeVar("E", bound=StrEnum)
 
+_MICROSECOND: Final = timedelta(microseconds=1)
 MAX_DURATION: Final = timedelta(days=365)
 """A longer duration is a typing error, and adding it to a date may overflow."""
 
@@ -105,14 +106,15 @@ def duration(*, minimum: timedelta) -> FieldType:
 
     def parse(text: str) -> timedelta:
         try:
-            parsed = durations.parse(text)
+            nanoseconds = durations.parse_nanoseconds(text)
         except ValueError:
             raise InvalidValue from None
-        if parsed < minimum:
+        # Compared before rounding, as the API server does: it refuses 8760h1ns in a SentinelConfig.
+        if nanoseconds < minimum // _MICROSECOND * 1000:
             raise InvalidValue(f"at least {durations.render(minimum)}")
-        if parsed > MAX_DURATION:
+        if nanoseconds > MAX_DURATION // _MICROSECOND * 1000:
             raise InvalidValue(f"at most {durations.render(MAX_DURATION)}")
-        return parsed
+        return durations.parse(text)
 
     return FieldType("a duration such as 5s", parse, minimum=minimum, maximum=MAX_DURATION)
 
