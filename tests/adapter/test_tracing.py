@@ -19,17 +19,17 @@ PARENT = "00f067aa0ba902b7"
 CAUSES = [f"00-{trace}-{PARENT}-01" for trace in TRACES]
 
 
-async def spans_of(scenario: Callable[[Tracer], Coroutine[Any, Any, None]]) -> list[Span]:
-    """Run the scenario on virtual time and return its spans. The collector needs a loop with I/O."""
+async def spans_of(evaluate: Callable[[Tracer], Coroutine[Any, Any, None]]) -> list[Span]:
+    """Run evaluations on virtual time and return their spans. The collector needs a loop with I/O."""
     async with collected_traces() as traces:
-        await asyncio.to_thread(loop.run, scenario(traces.tracer))
+        await asyncio.to_thread(loop.run, evaluate(traces.tracer))
         return await traces.finish()
 
 
 async def test_an_evaluation_continues_the_trace_of_its_event() -> None:
     calls: list[tuple[str, str]] = []
 
-    async def scenario(tracer: Tracer) -> None:
+    async def evaluate(tracer: Tracer) -> None:
         async with AdapterHarness(ScriptedTask().adapter, tracer=tracer) as harness:
             harness.api.put("c1")
             # Called for every request.
@@ -37,7 +37,7 @@ async def test_an_evaluation_continues_the_trace_of_its_event() -> None:
             await harness.pulse(traceparent=CAUSES[0])
             await harness.until_settled()
 
-    evaluation, task = await spans_of(scenario)
+    evaluation, task = await spans_of(evaluate)
 
     assert (evaluation.name, task.name) == ("sentinel.evaluation", "sentinel.task")
     assert evaluation.kind == Span.SPAN_KIND_CONSUMER
@@ -57,7 +57,7 @@ async def test_an_evaluation_continues_the_trace_of_its_event() -> None:
 
 
 async def test_an_evaluation_of_several_events_links_the_older_ones() -> None:
-    async def scenario(tracer: Tracer) -> None:
+    async def evaluate(tracer: Tracer) -> None:
         scripted = ScriptedTask(is_blocked=True)
         async with AdapterHarness(scripted.adapter, tracer=tracer) as harness:
             await harness.put_and_pulse("c1")
@@ -67,7 +67,7 @@ async def test_an_evaluation_of_several_events_links_the_older_ones() -> None:
             scripted.release()
             await harness.until_settled()
 
-    first, _, second, _ = await spans_of(scenario)
+    first, _, second, _ = await spans_of(evaluate)
 
     assert first.parent_span_id == b""
     assert attributes_of(second)["events"] == 4
@@ -82,7 +82,7 @@ async def test_a_skipped_event_and_a_broken_task_show_in_their_spans() -> None:
     async def fail(resource: Resource, context: Context) -> Outcome:
         raise LookupError("s3cret")
 
-    async def scenario(tracer: Tracer) -> None:
+    async def evaluate(tracer: Tracer) -> None:
         async with AdapterHarness(
             adapter, tracer=tracer, redact=lambda text: text.replace("s3cret", "***")
         ) as harness:
@@ -91,7 +91,7 @@ async def test_a_skipped_event_and_a_broken_task_show_in_their_spans() -> None:
             await harness.put_and_pulse("c1")
             await harness.until_settled()
 
-    skipped, broken, task = await spans_of(scenario)
+    skipped, broken, task = await spans_of(evaluate)
 
     assert attributes_of(skipped)["skipped"] == "gone"
     assert attributes_of(broken)["outcome"] == "broken"

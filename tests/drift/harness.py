@@ -220,7 +220,7 @@ class DriftHarness:
         manager: str = "kubectl-edit",
         subresource: str = "",
     ) -> None:
-        """Change an object as somebody else does."""
+        """Change an object as someone else does."""
         self.server.merge_patch(kind, name, patch, namespace=PROD, manager=manager, subresource=subresource)
 
     def scale(self, replicas: int, manager: str = "kubectl-edit") -> None:

@@ -158,7 +158,7 @@ class GuardedCluster:
         return f"{kind.kind}/{self.namespace}/{self._object_name(kind)}"
 
     def writer(self, kind: KubeKind) -> Writer:
-        """Return somebody who writes to the object of a kind with all rights."""
+        """Return someone who writes to the object of a kind with all rights."""
         path = self.object_path(kind)
         return Writer(self.world.admin, path, self.world.admin.get(path))
 

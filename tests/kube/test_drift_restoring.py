@@ -30,7 +30,7 @@ NO_CLUSTER_IP = {"clusterIP": None, "clusterIPs": None}
 
 
 class World:
-    """The objects of a cluster, and somebody who may write to them."""
+    """The objects of a cluster, and someone who may write to them."""
 
     def __init__(self, admin: KubeClient, restorer: Restorer, cluster: OpenBaoCluster) -> None:
         self.admin = admin

@@ -125,7 +125,7 @@ async def test_a_named_config_that_is_absent_is_not_ready(world: OperatorWorld) 
 
 
 async def test_a_status_is_stored_as_it_is_written(world: OperatorWorld) -> None:
-    """Otherwise the operator would take each of its own writes for somebody else's."""
+    """Otherwise the operator would take each of its own writes for someone else's."""
     await world.create("clusters")
     now = datetime.now(UTC)
     status = (

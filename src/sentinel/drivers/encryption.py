@@ -4,7 +4,7 @@ The file has a key of 32 bytes in base64 on each line. The first one encrypts, a
 rotated by writing a new one above it, and removed once nothing is encrypted with it. Every value is stored with
 the id of its key, which is a hash of the key, so that a missing key can be named.
 
-A value is bound to its place: one that somebody moved to another row does not decrypt there.
+A value is bound to its place: one that someone moved to another row does not decrypt there.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class Agents:
     def _registered(
         self, registration: Registration, registrant: Registrant, before: InstanceRecord | None, life: Instance
     ) -> InstanceRecord:
-        """Return the instance as it is after Register. Raises `CallRefused` if it belongs to somebody else."""
+        """Return the instance as it is after Register. Raises `CallRefused` if it belongs to someone else."""
         is_new = before is None or before.life.incarnation != life.incarnation
         if before is not None and not is_new and not registrant.may_take(before.owner):
             raise denied("the instance belongs to another registration token or certificate")

@@ -13,7 +13,7 @@ class Reason(StrEnum):
     UNAUTHENTICATED = "unauthenticated"
     """No valid token or certificate, or the session has ended: register again."""
     PERMISSION_DENIED = "permission denied"
-    """It belongs to somebody else."""
+    """It belongs to someone else."""
     NOT_FOUND = "not found"
     """Nothing is assigned, or there is no such deployment."""
     FAILED_PRECONDITION = "failed precondition"

@@ -1,4 +1,4 @@
-"""A certificate authority of our own: its certificate, and the certificates that it signs.
+"""A certificate authority: its certificate, and the certificates that it signs.
 
 Keys are ECDSA on P-256: every TLS library accepts them, and they are made in less than a millisecond.
 """

@@ -25,7 +25,7 @@ def test_a_document_of_version_1_is_printed_in_version_2(tmp_path: Path, newline
     assert result.stdout_bytes == newline.join(("// kept", 'a #true #"x"#', '"404" 1 2', "")).encode()
 
 
-def test_what_cannot_be_upgraded_is_on_stderr_with_its_place_in_the_new_text() -> None:
+def test_what_cannot_be_upgraded_is_on_stderr_with_its_new_place() -> None:
     result = run("-", stdin="a true )\n")
 
     assert result.exit_code == 2

@@ -77,7 +77,7 @@ def test_a_problem_of_the_whole_file_has_no_picture() -> None:
     ]
 
 
-def test_control_characters_of_names_and_messages_do_not_reach_the_terminal() -> None:
+def test_control_characters_of_names_do_not_reach_the_terminal() -> None:
     problem = Problem(Level.SYNTAX, Severity.WARNING, "code", 1, 1, "got \x1b[0m", "write \x07")
 
     lines = list(Pictures("a\x1bb", b"x", is_colored=False).draw(problem))

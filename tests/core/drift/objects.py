@@ -135,7 +135,7 @@ def changed(before: dict[str, Any], change: Callable[[Any], None]) -> dict[str, 
 
 
 def without(fields: Any, *steps: str) -> Any:
-    """Return an entry without a field, as after somebody took or removed it."""
+    """Return an entry without a field, as after someone took or removed it."""
     reduced = copy.deepcopy(fields)
     inner = reduced["fieldsV1"]
     for step in steps[:-1]:

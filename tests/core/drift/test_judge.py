@@ -589,7 +589,7 @@ class TestAdditions:
         assert shown(judgement) == ("unowned_added", ["+/spec/a", "+/spec/defaultOfA"], "team")
 
     def test_without_entries_every_addition_counts(self) -> None:
-        """Somebody removed all entries, so the API server records nothing."""
+        """Someone removed all entries, so the API server records nothing."""
         before = stateful_set(managedFields=[])
         after = changed(before, lambda body: body["spec"].update(a=1))
 

@@ -172,7 +172,7 @@ def test_a_report_by_a_slow_clock_moves_no_transition_time_back() -> None:
     assert cluster.available.last_updated_time == minute(5)
 
 
-def test_a_newly_required_adapter_turns_both_conditions_when_it_is_required() -> None:
+def test_a_newly_required_adapter_turns_both_conditions_at_once() -> None:
     cluster = OneResource("dns")
     cluster.report("dns", TRUE, at=1)
 

@@ -200,7 +200,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", (_FINGERPRINT, f"~{POD}/containers/name=bao/image"), OPERATOR),
             ),
             Step(
-                "somebody scales it by an edit",
+                "someone scales it by an edit",
                 lambda w: w.merge({"spec": {"replicas": 5}}, "kubectl-edit"),
                 Expected("owned_field_changed", ("~/spec/replicas",), "kubectl-edit"),
             ),
@@ -225,12 +225,12 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", ("~/spec/replicas",), OPERATOR),
             ),
             Step(
-                "somebody adds a container",
+                "someone adds a container",
                 lambda w: w.strategic(_template(containers=[_EVIL]), "kubectl-patch"),
                 Expected("unowned_added", (f"+{POD}/containers/name=evil",), "kubectl-patch"),
             ),
             Step(
-                "somebody adds a port to it",
+                "someone adds a port to it",
                 lambda w: w.strategic(
                     _template(containers=[{"name": "evil", "ports": [{"containerPort": 4445}]}]), "kubectl-patch"
                 ),
@@ -246,7 +246,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("unowned", (f"-{POD}/containers/name=evil",)),
             ),
             Step(
-                "somebody removes a variable",
+                "someone removes a variable",
                 lambda w: w.json_patch("kubectl-edit", "remove", f"{POD}/containers/0/env/0"),
                 Expected("owned_field_removed", (f"-{POD}/containers/name=bao/env/name=BAO_LOG_LEVEL",)),
             ),
@@ -256,12 +256,12 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", (f"+{POD}/containers/name=bao/env/name=BAO_LOG_LEVEL",), OPERATOR),
             ),
             Step(
-                "somebody replaces the object with another image",
+                "someone replaces the object with another image",
                 lambda w: w.replace("kubectl-replace", _set_image),
                 Expected("owned_field_changed", (f"~{POD}/containers/name=bao/image",), "kubectl-replace"),
             ),
             Step(
-                "somebody replaces the object without arguments",
+                "someone replaces the object without arguments",
                 lambda w: w.replace("kubectl-replace", _clear_args),
                 Expected("owned_field_removed", (f"-{POD}/containers/name=bao/args",)),
             ),
@@ -275,7 +275,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 ),
             ),
             Step(
-                "somebody changes the arguments",
+                "someone changes the arguments",
                 lambda w: w.strategic(_template(containers=[{"name": "bao", "args": ["-dev"]}]), "kubectl-edit"),
                 Expected("owned_field_changed", (f"~{POD}/containers/name=bao/args",), "kubectl-edit"),
             ),
@@ -285,12 +285,12 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", (f"~{POD}/containers/name=bao/args",), OPERATOR),
             ),
             Step(
-                "somebody adds an annotation",
+                "someone adds an annotation",
                 lambda w: w.merge({"metadata": {"annotations": {"team": "x"}}}, "kubectl-annotate"),
                 Expected("unowned", ("+/metadata/annotations/team",), "kubectl-annotate"),
             ),
             Step(
-                "somebody adds an annotation of the operator",
+                "someone adds an annotation of the operator",
                 lambda w: w.merge({"metadata": {"annotations": {"openbao.org/x": "y"}}}, "kubectl-annotate"),
                 Expected("unowned_added", ("+/metadata/annotations/openbao.org~1x",), "kubectl-annotate"),
             ),
@@ -305,7 +305,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("unowned", (f"~{POD}/nodeSelector",), "team"),
             ),
             Step(
-                "somebody changes a default",
+                "someone changes a default",
                 lambda w: w.merge(_template(terminationGracePeriodSeconds=60), "kubectl-edit"),
                 Expected("unowned_added", (f"~{POD}/terminationGracePeriodSeconds",), "kubectl-edit"),
             ),
@@ -315,7 +315,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("unowned", (f"~{POD}/terminationGracePeriodSeconds",), "kubectl-patch"),
             ),
             Step(
-                "somebody restarts the pods",
+                "someone restarts the pods",
                 lambda w: w.strategic(
                     {"spec": {"template": {"metadata": {"annotations": {"restartedAt": "now"}}}}},
                     "kubectl-rollout",
@@ -333,7 +333,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", (_FINGERPRINT, "~/spec/replicas"), OPERATOR),
             ),
             Step(
-                "somebody removes a label",
+                "someone removes a label",
                 lambda w: w.merge({"metadata": {"labels": {_INSTANCE: None}}}, "kubectl-label"),
                 Expected("label_lost", ("-/metadata/labels/app.kubernetes.io~1instance",)),
             ),
@@ -343,7 +343,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", ("+/metadata/labels/app.kubernetes.io~1instance",), OPERATOR),
             ),
             Step(
-                "somebody changes a label",
+                "someone changes a label",
                 lambda w: w.merge({"metadata": {"labels": {_INSTANCE: "dev"}}}, "kubectl-label"),
                 Expected("label_lost", ("~/metadata/labels/app.kubernetes.io~1instance",), "kubectl-label"),
             ),
@@ -354,19 +354,19 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
         (
             Step("the operator creates it", lambda w: w.apply(), Expected("unchanged")),
             Step(
-                "somebody adds a port",
+                "someone adds a port",
                 lambda w: w.strategic({"spec": {"ports": [{"name": "x", "port": 9}]}}, "kubectl-patch"),
                 Expected("unowned_added", ("+/spec/ports/port=9,protocol=TCP",), "kubectl-patch"),
             ),
             Step(
-                "somebody changes the target port",
+                "someone changes the target port",
                 lambda w: w.strategic({"spec": {"ports": [{"port": 8200, "targetPort": 80}]}}, "kubectl-patch"),
                 Expected(
                     "owned_field_changed", ("~/spec/ports/port=8200,protocol=TCP/targetPort",), "kubectl-patch"
                 ),
             ),
             Step(
-                "somebody changes the selector",
+                "someone changes the selector",
                 lambda w: w.merge({"spec": {"selector": {"app": "evil"}}}, "kubectl-edit"),
                 Expected("owned_field_changed", ("~/spec/selector",), "kubectl-edit"),
             ),
@@ -407,17 +407,17 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
         (
             Step("the operator creates it", lambda w: w.apply(), Expected("unchanged")),
             Step(
-                "somebody adds a key",
+                "someone adds a key",
                 lambda w: w.merge({"data": {"evil.hcl": "x"}}, "kubectl-edit"),
                 Expected("unowned_added", ("+/data/evil.hcl",), "kubectl-edit"),
             ),
             Step(
-                "somebody changes a key",
+                "someone changes a key",
                 lambda w: w.merge({"data": {"config.hcl": "ui = false"}}, "kubectl-edit"),
                 Expected("owned_field_changed", ("~/data/config.hcl",), "kubectl-edit"),
             ),
             Step(
-                "somebody adds binary data",
+                "someone adds binary data",
                 lambda w: w.apply_as("team", binaryData={"blob": "AAAA"}),
                 Expected("unowned_added", ("+/binaryData",), "team"),
             ),
@@ -427,7 +427,7 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", ("~/data/config.hcl",), OPERATOR),
             ),
             Step(
-                "somebody removes all data",
+                "someone removes all data",
                 lambda w: w.json_patch("kubectl-edit", "remove", "/data"),
                 Expected("owned_field_removed", ("-/data",)),
             ),
@@ -437,17 +437,17 @@ HISTORIES: Final[Mapping[str, tuple[Mapping[str, Any], tuple[Step, ...]]]] = {
                 Expected("operator_write", ("+/data", _FINGERPRINT), OPERATOR),
             ),
             Step(
-                "somebody removes all entries",
+                "someone removes all entries",
                 lambda w: w.merge({"metadata": {"managedFields": [{}]}}, "kubectl-edit"),
                 Expected("bookkeeping"),
             ),
             Step(
-                "somebody changes a key, which the server does not record",
+                "someone changes a key, which the server does not record",
                 lambda w: w.merge({"data": {"config.hcl": "ui = false"}}, "kubectl-edit"),
                 Expected("owned_field_changed", ("~/data/config.hcl",)),
             ),
             Step(
-                "somebody adds a key, which the server does not record",
+                "someone adds a key, which the server does not record",
                 lambda w: w.merge({"data": {"evil2.hcl": "x"}}, "kubectl-edit"),
                 Expected("unowned_added", ("+/data/evil2.hcl",)),
             ),

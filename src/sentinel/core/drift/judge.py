@@ -89,7 +89,7 @@ class _Comparison:
             status = Finding(paths.STATUS, ChangeOp.CHANGE, Reason.STATUS, self._writers.latest(self._writers.all))
             findings = findings or [status]
         elif not findings and self._before.bookkeeping != self._after.bookkeeping:
-            # Only here: a change without a trace must not be attributed to somebody who wrote something else.
+            # Only here: a change without a trace must not be attributed to someone who wrote something else.
             otherwise, last_writer = Reason.BOOKKEEPING, self._writers.latest(self._writers.all)
         judgement = conclude(
             self._after,
@@ -142,7 +142,7 @@ class _Comparison:
                 verdict = Reason.OWNED_FIELD_CHANGED, self._writers.latest(others)
             elif others or above is None or (self._is_unheld_content(path) and not above.reason.is_drift):
                 verdict = self._judge_addition(path, others)
-            else:  # a default inside of what somebody added
+            else:  # a default inside of what someone added
                 verdict = above.reason, above.entry
             findings[path] = Finding(path, ChangeOp.ADD, *verdict)
         return merge(findings)
@@ -151,7 +151,7 @@ class _Comparison:
         """Judge a field that is new, or a default that changed. `others` hold it, the operator does not."""
         if others:
             return self._reason_for_addition(path), self._writers.latest(others)
-        # Nobody holds it: the API server set a default, as a consequence of somebody's write or after an upgrade.
+        # Nobody holds it: the API server set a default, as a consequence of someone's write or after an upgrade.
         is_content = self._is_unheld_content(path)
         if self._has_operator_written and not is_content:
             return Reason.OPERATOR_WRITE, self._writers.latest(self._writers.operator)
@@ -167,7 +167,7 @@ class _Comparison:
 
     @property
     def _has_unrecorded_write(self) -> bool:
-        """Whether somebody wrote, but no entry shows who.
+        """Whether someone wrote, but no entry shows who.
 
         A default that comes with a new release of the API server is there without a write.
         """

@@ -31,7 +31,7 @@ BOOKKEEPING: Final = (
 """Fields of `metadata` that the API server maintains, or that never change."""
 
 _GRANULAR_MAPS: Final = ("/template", "/metadata", "/spec", "/labels", "/annotations", "/data", "/binaryData")
-"""Never atomic, even if an entry of `managedFields` that somebody wrote by hand says so."""
+"""Never atomic, even if an entry of `managedFields` that someone wrote by hand says so."""
 
 _DATA: Final = ("/data", "/binaryData")
 

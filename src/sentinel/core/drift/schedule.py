@@ -98,7 +98,7 @@ class TriggerSchedule:
         )
 
     def drifted(self, resource: str, paths: Iterable[str], now: datetime) -> Conflict | None:
-        """Add a drifted object. Returns the conflict if somebody keeps changing all of these paths."""
+        """Add a drifted object. Returns the conflict if someone keeps changing all of these paths."""
         fields = tuple(FieldPath(resource, path) for path in paths)[:MAX_PATHS]
         conflict = self._conflicts.drifted(fields, now)
         drift = Batch(debounce.add(None, resource, now), fields)

@@ -1,6 +1,6 @@
 """Whether an instance runs what is assigned to it, and what a heartbeat tells it to do.
 
-Hashes are compared, not names: the agent reports the hash of the file as it is, so a file that somebody has edited
+Hashes are compared, not names: the agent reports the hash of the file as it is, so a file that someone has edited
 is not in sync.
 
 The actions of a heartbeat are derived from the desired state every time and repeated until they are done. An agent

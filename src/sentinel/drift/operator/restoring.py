@@ -61,12 +61,12 @@ class Restorer:
         try:
             return await self._replace(kind, body)
         except ObjectNotFound:
-            return await self._make_equal(kind, body)  # somebody deleted it in between
+            return await self._make_equal(kind, body)  # someone deleted it in between
 
     async def remove(self, kind: KubeKind, name: str, *, namespace: str, owner_uid: str) -> bool:
         """Delete an object that belongs to an owner. Returns whether there was one.
 
-        An object of the same name that belongs to somebody else is left alone.
+        An object of the same name that belongs to someone else is left alone.
         """
         try:
             found = await self._api.get(kind, name, namespace=namespace)

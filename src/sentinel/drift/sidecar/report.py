@@ -112,7 +112,7 @@ class TriggerFailed(msgspec.Struct, frozen=True):
 
 
 class ConflictFound(msgspec.Struct, frozen=True):
-    """Somebody keeps changing what the operator corrects, so the next correction waits."""
+    """Someone keeps changing what the operator corrects, so the next correction waits."""
 
     conflict: Conflict
     judgement: Judgement

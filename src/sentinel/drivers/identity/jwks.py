@@ -90,7 +90,7 @@ class JwtKeySet:
             return None
         is_known = bool(self._candidates(key_id))
         is_old = self._monotonic() - self._fetched_at >= MAX_AGE.total_seconds()
-        # Whoever finds the set old fetches it. Others go on with it meanwhile, unless they need another key.
+        # The first caller that finds the set old fetches it. Others go on with it, unless they need another key.
         if not is_known or (is_old and not self._fetching.locked()):
             await self._fetch_if_due()
         if not self._keys and self._problem:

@@ -20,7 +20,7 @@ class Wakeups:
 
     @contextmanager
     def listening(self, channel: str) -> Iterator[asyncio.Event]:
-        """An event that is set by `wake`. Whoever waits for it clears it."""
+        """An event that is set by `wake`. The task that waits for it clears it."""
         event = asyncio.Event()
         events = self._events.setdefault(channel, [])
         events.append(event)

@@ -2,7 +2,7 @@
 
 The numbers of events have to be in the order of commits. If each transaction took its own, it would hold a lock
 until its commit is on disk, so commits would follow each other: 5,000 agents that register at once would need
-three times as long. So a transaction only inserts its events, and whoever reads the log next numbers what is new,
+three times as long. So a transaction only inserts its events, and the next reader of the log numbers what is new,
 under the lock of one row. An event without a number is not visible yet. The events of an instance keep their
 order: its lock orders transactions, and with them the ids of events.
 """
