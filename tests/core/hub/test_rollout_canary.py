@@ -7,6 +7,7 @@ import pytest
 from sentinel.core.hub.analysis import Outcome, Verdict
 from sentinel.core.hub.deployment import Canary, Count, Strategy
 from sentinel.core.hub.rollout_state import (
+    Abort,
     Analyse,
     Analysed,
     Pause,
@@ -113,10 +114,10 @@ class TestWatch:
         driver.wait(30 * SECOND)
 
         driver.answer(INCONCLUSIVE, "3 requests")
+        driver.do(Abort())
 
-        wait = driver.rollout.canary_wait
-        assert wait is not None
-        assert wait.verdict == Verdict(outcome=INCONCLUSIVE, reason="3 requests")
+        assert driver.rollout.canary_wait is None
+        assert driver.rollout.verdict == Verdict(outcome=INCONCLUSIVE, reason="3 requests")
 
     def test_a_short_duration_is_analysed_at_its_end(self) -> None:
         driver = watched(Canary(instances=Count(1), duration=10 * SECOND))

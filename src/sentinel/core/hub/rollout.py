@@ -195,8 +195,7 @@ class _Advance:
         is_running = self._rollout.state is RolloutState.RUNNING
         if not is_running or wait is None or wait.asked != event.until:
             return
-        wait = msgspec.structs.replace(wait, asked=None, verdict=verdict)
-        self._update(canary_wait=wait)
+        self._update(canary_wait=msgspec.structs.replace(wait, asked=None), verdict=verdict)
         if verdict.outcome is Outcome.FAILED:
             self._fail(f"canary analysis: {verdict.reason}")
         elif event.until < wait.ends:
@@ -390,8 +389,7 @@ class _Advance:
     def _watch(self, since: datetime, extensions: int = 0) -> None:
         ends = self._now + self._rollout.canary.duration
         due = min(self._now + self._rollout.canary.interval, ends)
-        verdict = self._rollout.canary_wait.verdict if self._rollout.canary_wait is not None else None
-        wait = CanaryWait(since=since, due=due, ends=ends, extensions=extensions, verdict=verdict)
+        wait = CanaryWait(since=since, due=due, ends=ends, extensions=extensions)
         self._update(stage=Stage.ANALYSIS, canary_wait=wait)
 
     def _analyse(self, wait: CanaryWait) -> None:

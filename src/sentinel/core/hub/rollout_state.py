@@ -81,8 +81,6 @@ class CanaryWait(msgspec.Struct, frozen=True, kw_only=True):
     """How often it was extended because the analysis was inconclusive."""
     asked: datetime | None = None
     """Until when the metrics count of the analysis that was asked for, and not yet answered."""
-    verdict: Verdict | None = None
-    """The last one."""
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +114,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """In stage DELAY: when the next batch may begin."""
     canary_wait: CanaryWait | None = None
     """In stage ANALYSIS."""
+    verdict: Verdict | None = None
+    """The last one about the canaries. Users see it also when the deployment is over."""
     progress_ends: datetime | None = None
     """When `progress_deadline` is over."""
     paused: datetime | None = None
