@@ -32,6 +32,7 @@ def clean_environ(home: Path, *, port: int) -> dict[str, str]:
         "TERM": "xterm-256color",
         "MAKEFLAGS": "n",
         "SENTINEL_LISTEN": f"127.0.0.1:{port}",
+        "SENTINEL_LISTEN_GRPC": "127.0.0.1:0",
         "SENTINEL_SERVER": f"http://127.0.0.1:{port}",
     }
 

@@ -11,9 +11,12 @@ import sys
 from pathlib import Path
 
 import aio_pika
+import grpc
 import msgspec
 import pytest
 
+from sentinel.runtime.clock import SystemClock
+from sentinel.testing.hub_agent import HubAgent
 from tests.support.brokers.pubsub import PROJECT, emulator_host
 from tests.support.brokers.rabbitmq import unique
 from tests.support.fleet.http_client import FleetHttp
@@ -48,7 +51,7 @@ def token_file_modes(folder: Path) -> dict[str, int]:
 
 
 def tokens_in(folder: Path) -> dict[str, bytes]:
-    files = [*folder.joinpath("tokens").iterdir(), *folder.glob("admin-token")]
+    files = [*folder.joinpath("tokens").iterdir(), *folder.glob("a*-token")]
     return {file.name: file.read_bytes().strip() for file in files}
 
 
@@ -118,7 +121,8 @@ async def test_a_restart_keeps_all_data_and_shows_no_token(tmp_path: Path) -> No
     data_dir = tmp_path / "data"
 
     async with UpProcess(data_dir, f"--ready-file={ready_file}") as first:
-        url = await first.url()
+        line = await first.ready()
+        url, agents = line["http"], line["grpc"]
         announced = msgspec.json.decode(ready_file.read_bytes())
         async with FleetHttp(url) as fleet:
             cluster = await fleet.create("kept", spec={"replicas": 2})
@@ -132,11 +136,11 @@ async def test_a_restart_keeps_all_data_and_shows_no_token(tmp_path: Path) -> No
         await until_ready(fleet, f"nodepools/{pool['id']}")
         second_end = await second.stop()
 
-    assert announced == {"http": url, "grpc": None, "token": None}
+    assert announced == {"http": url, "grpc": agents, "token": None}
     assert was_removed
     assert (first_end, second_end) == (0, 0)
     assert (after["generation"], after["spec"], after["status"]["phase"]) == (1, before["spec"], "Ready")
-    assert sorted(tokens) == ["adapter-dns", "adapter-provision", "adapter-validation", "pulse"]
+    assert sorted(tokens) == ["adapter-dns", "adapter-provision", "adapter-validation", "pulse", "viewer"]
     assert tokens_in(data_dir) == tokens
     assert set(token_file_modes(data_dir).values()) == {0o600}
     output = bytes(first.stdout + first.stderr + second.stdout + second.stderr)
@@ -320,7 +324,8 @@ async def test_the_loop_survives_a_stuck_or_closed_output(output: str, tmp_path:
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     full = os.open("/dev/full", os.O_WRONLY)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sentinel.cli", "up", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'data'}"),
+        *(sys.executable, "-m", "sentinel.cli", "up", "--listen=127.0.0.1:0", "--listen-grpc=127.0.0.1:0"),
+        f"--data-dir={tmp_path / 'data'}",
         f"--ready-file={ready_file}",
         stdout=full if output == "a full disk" else writing,
         stderr=asyncio.subprocess.DEVNULL,
@@ -373,10 +378,77 @@ async def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     assert "Traceback" not in up.stderr.decode()
 
 
+async def test_a_port_for_agents_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
+    listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+
+        async with UpProcess(tmp_path, f"--listen-grpc=127.0.0.1:{port}") as up:
+            code = await up.exit_code()
+
+    errors = up.stderr.decode()
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use; choose another" in errors
+    assert "--listen-grpc" in errors
+    assert "Traceback" not in errors
+
+
+async def test_the_hub_serves_users_and_agents_beside_the_fleet(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path) as up:
+        line = await up.ready()
+        url = line["http"]
+        agent = HubAgent(line["grpc"], "edge-1", registration_token="", clock=SystemClock())
+        await agent.register()
+        instances = await get(f"{url}/api/v1/instances")
+        document = await get(f"{url}/openapi.json")
+        metrics = await get(f"{url}/metrics")
+        ready = await get(f"{url}/readyz")
+        await agent.close()
+        ended = await up.stop()
+
+    paths = msgspec.json.decode(document[1])["paths"].keys()
+    assert [each["id"] for each in msgspec.json.decode(instances[1])["items"]] == ["edge-1"]
+    assert {"/api/hyperfleet/v1/clusters", "/api/v1/instances", "/api/v1/users"} <= paths
+    assert b"hub_instances{" in metrics[1]
+    assert {"api", "hub", "grpc"} <= msgspec.json.decode(ready[1])["checks"].keys()
+    assert ended == 0
+
+
+async def test_agents_from_elsewhere_need_a_token_that_is_printed_once(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path, "--listen-grpc=0.0.0.0:0") as up:
+        line = await up.ready()
+        token = (tmp_path / "agent-token").read_text().strip()
+        known = HubAgent(line["grpc"], "edge-1", registration_token=token, clock=SystemClock())
+        await known.register()
+        unknown = HubAgent(line["grpc"], "edge-2", registration_token="", clock=SystemClock())
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await unknown.register()
+        await known.close()
+        await unknown.close()
+        users = await get(f"{line['http']}/api/v1/instances")
+        await up.stop()
+
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert users[0] == 200
+    assert up.stdout.count(token.encode()) == 1
+    assert token.encode() not in bytes(up.stderr)
+    assert b"travel unencrypted" in up.stderr
+    assert token_file_modes(tmp_path)["agent-token"] == 0o600
+
+
 async def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sentinel.cli", "up", "--demo", "--listen=127.0.0.1:0", f"--data-dir={tmp_path}"),
+        *(
+            sys.executable,
+            "-m",
+            "sentinel.cli",
+            "up",
+            "--demo",
+            "--listen=127.0.0.1:0",
+            "--listen-grpc=127.0.0.1:0",
+        ),
+        f"--data-dir={tmp_path}",
         stdout=writing,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": ""},

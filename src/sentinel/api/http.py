@@ -23,7 +23,7 @@ from sentinel.api.schemas import (
     GenerationList,
     KindList,
     ListParameters,
-    PageParameters,
+    NumberedPageParameters,
     ResourceParameters,
     StatusList,
     WatchableResourceParameters,
@@ -199,7 +199,7 @@ class KindHandlers:
         return Response(201, _encode(outcome.status))
 
     async def statuses(self, request: Request) -> Response:
-        parameters = request.query(PageParameters)
+        parameters = request.query(NumberedPageParameters)
         statuses = await self._service.statuses(self._path(request))
         items = statuses[parameters.offset : parameters.offset + parameters.size]
         return Response(200, _encode(StatusList(parameters.page, len(items), len(statuses), items)))
@@ -208,14 +208,14 @@ class KindHandlers:
         return Response(200, _encode(await self._service.waiting(self._path(request))))
 
     async def discarded(self, request: Request) -> Response:
-        parameters = request.query(PageParameters)
+        parameters = request.query(NumberedPageParameters)
         items, total = await self._service.discarded(
             self._path(request), limit=parameters.size, offset=parameters.offset
         )
         return Response(200, _encode(DiscardedList(parameters.page, len(items), total, items)))
 
     async def history(self, request: Request) -> Response:
-        parameters = request.query(PageParameters)
+        parameters = request.query(NumberedPageParameters)
         items, total = await self._service.history(
             self._path(request), limit=parameters.size, offset=parameters.offset
         )

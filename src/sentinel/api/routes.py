@@ -19,7 +19,7 @@ from sentinel.api.schemas import (
     GenerationList,
     KindList,
     ListParameters,
-    PageParameters,
+    NumberedPageParameters,
     ResourceList,
     ResourceParameters,
     ResourceWithStatuses,
@@ -173,7 +173,7 @@ def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter
             path=f"{one}/statuses",
             handler=handlers.statuses,
             summary="Read the latest report of each adapter",
-            query=PageParameters,
+            query=NumberedPageParameters,
             responses=(ResponseSpec(status=200, description="A page.", type=StatusList),),
         ),
         *(
@@ -221,7 +221,7 @@ def _flat_only_routes(handlers: KindHandlers) -> list[Route]:
             path=f"{one}/statuses/discarded",
             handler=handlers.discarded,
             summary="Read recently discarded reports",
-            query=PageParameters,
+            query=NumberedPageParameters,
             responses=(ResponseSpec(status=200, description="A page, newest first.", type=DiscardedList),),
         ),
         get(
@@ -235,7 +235,7 @@ def _flat_only_routes(handlers: KindHandlers) -> list[Route]:
             handler=handlers.history,
             summary="Read past generations",
             description="Also those of a removed resource, until they expire.",
-            query=PageParameters,
+            query=NumberedPageParameters,
             responses=(ResponseSpec(status=200, description="A page, newest first.", type=GenerationList),),
         ),
         *(

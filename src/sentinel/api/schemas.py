@@ -82,7 +82,7 @@ class ResourceWithStatuses(ResourceDocument, frozen=True, kw_only=True):
     statuses: Sequence[AdapterStatus] | UnsetType = UNSET
 
 
-class PageParameters(msgspec.Struct, frozen=True, kw_only=True):
+class NumberedPageParameters(msgspec.Struct, frozen=True, kw_only=True):
     """The query of a list without a cursor."""
 
     page: PageNumber = 1

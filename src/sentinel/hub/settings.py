@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ import msgspec
 
 from sentinel.core.hub.instance import Timeouts
 from sentinel.core.proxy.facts import Resolve
+from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
 
@@ -86,6 +87,15 @@ class HubSettings(ServerSettings, frozen=True, kw_only=True):
             offline_threshold=self.offline_threshold,
             drain_timeout=self.drain_timeout,
             remove_after=self.remove_after,
+        )
+
+
+def warnings(settings: HubSettings, address: Address) -> Iterator[str]:
+    """Yield what is risky about serving agents on this address."""
+    if settings.tls_cert is None and not is_loopback(address.host):
+        yield (
+            f"listen_grpc: agents' tokens and configurations travel unencrypted on {address}; "
+            "give tls_cert and tls_key"
         )
 
 

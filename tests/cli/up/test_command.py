@@ -15,6 +15,7 @@ import pytest
 from sentinel.cli.main import main
 from sentinel.cli.up import welcome
 from sentinel.core.fleet.documents import KindRules
+from sentinel.runtime.listening import Address
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,7 @@ def test_the_banner_has_every_address_and_example_commands() -> None:
     text = "\n".join(
         welcome.banner(
             "http://127.0.0.1:1234",
+            agents_address=Address("127.0.0.1", 5678),
             watched=kinds,
             ignored=[KindRules("manifests", "Manifest"), KindRules("workloads", "Workload")],
             broker="in this process",
@@ -80,6 +82,7 @@ def test_the_banner_has_every_address_and_example_commands() -> None:
 
     for words in (
         "http://127.0.0.1:1234/docs",
+        "http://127.0.0.1:1234/api/v1; agents register at 127.0.0.1:5678",
         "http://127.0.0.1:1234/readyz",
         "clusters (validation, dns)",
         "manifests, workloads: no adapter is required",
@@ -100,6 +103,7 @@ async def test_the_live_view_restores_the_screen_on_exit(tmp_path: Path) -> None
     terminal, command_side = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sentinel.cli", "up", "--demo", "--listen=127.0.0.1:0"),
+        "--listen-grpc=127.0.0.1:0",
         *("--data-dir", str(tmp_path / "data")),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=command_side,

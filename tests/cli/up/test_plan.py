@@ -101,6 +101,31 @@ def test_settings_reach_the_pulses_the_adapters_and_the_api() -> None:
     assert made.warnings == ()
 
 
+def test_the_hub_has_quick_defaults_and_settings_of_its_own() -> None:
+    default = plan()
+    changed = plan(
+        {"SENTINEL_LISTEN_GRPC": "127.0.0.1:1", "SENTINEL_DRAIN_TIMEOUT": "7s"},
+        sets=("heartbeat_interval=3s", "retention.events=2h"),
+    )
+    by_flag = plan({"SENTINEL_LISTEN_GRPC": "127.0.0.1:1"}, listen_grpc=":2")
+
+    assert default.agents_address == Address("127.0.0.1", 9090)
+    assert (default.hub.heartbeat_interval, default.hub.insecure) == (timedelta(seconds=2), True)
+    assert (changed.agents_address.port, changed.hub.drain_timeout) == (1, timedelta(seconds=7))
+    assert changed.hub.heartbeat_interval == timedelta(seconds=3)
+    assert changed.hub.retention.events == timedelta(hours=2)
+    assert by_flag.agents_address == Address("", 2)
+
+
+def test_agents_on_other_machines_need_a_token_and_a_warning() -> None:
+    local = plan(listen="0.0.0.0:1")
+    exposed = plan(listen_grpc="192.0.2.7:1")
+
+    assert (local.is_exposed_to_agents, local.hub.insecure, local.warnings) == (False, True, ())
+    assert (exposed.is_exposed, exposed.is_exposed_to_agents, exposed.hub.insecure) == (False, True, False)
+    assert "travel unencrypted on 192.0.2.7:1" in exposed.warnings[0]
+
+
 def test_settings_about_another_api_are_ignored() -> None:
     of_another_api = {
         "SENTINEL_RESOURCE_TYPE": "gadgets",
@@ -161,6 +186,10 @@ def test_a_token_is_needed_if_other_machines_can_reach_the_api(listen: str, is_e
     [
         ({"listen": "nonsense"}, "--listen: expected HOST:PORT"),
         ({"listen": "0"}, "--listen: expected an address"),
+        ({"listen_grpc": "nonsense"}, "--listen-grpc: expected HOST:PORT"),
+        ({"listen_grpc": "0"}, "--listen-grpc: expected an address"),
+        ({"sets": ("offline_threshold=1s",)}, "offline_threshold: expected more than heartbeat_interval"),
+        ({"sets": ("tls_cert=x",)}, "tls_key: expected a file"),
         ({"sets": ("max_age_redy=3s",)}, "max_age_ready"),
         ({"sets": ("poll_interval=5",)}, "poll_interval"),
         ({"sets": ("concurrency=0",)}, "concurrency"),

@@ -37,8 +37,16 @@ ENVIRON = {
 def test_a_variable_goes_to_the_structs_that_know_it() -> None:
     routing = SettingsRouting((First, Second), environ=ENVIRON, sets=())
 
-    assert routing.environ(First).keys() == ENVIRON.keys() - {"SENTINEL_TIMEOUT"}
-    assert routing.environ(Second).keys() == ENVIRON.keys() - {"SENTINEL_INTERVAL"}
+    assert routing.environ(First).keys() == {"SENTINEL_INTERVAL", "SENTINEL_LOG__LEVEL", "PATH"}
+    assert routing.environ(Second).keys() == {"SENTINEL_TIMEOUT", "SENTINEL_LOG__LEVEL", "PATH"}
+
+
+def test_an_unknown_variable_is_warned_about_with_the_closest_of_all() -> None:
+    routing = SettingsRouting((Second, First), environ={**ENVIRON, "SENTINEL_OTHER": "4"}, sets=())
+
+    assert routing.misspelled_variables() == [
+        "SENTINEL_INTERVALL is not a setting and is ignored; did you mean SENTINEL_INTERVAL?"
+    ]
 
 
 def test_a_flag_goes_to_the_structs_that_know_it() -> None:

@@ -16,12 +16,14 @@ from sentinel.cli.up.data_dir import DataDir
 from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
 from sentinel.cli.up.view import Ready, ReadyFile, View, ViewOptions
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.secrets import Redactor
 from sentinel.testing.clock import START, ManualClock
 
 URL = "http://127.0.0.1:1234"
+AGENTS = Address("127.0.0.1", 5678)
 
 
 class Output:
@@ -71,7 +73,7 @@ async def start(folder: Path, *, times: int = 1, is_live: bool = False) -> Outpu
     output = Output()
     with run_view(folder, output, is_live=is_live) as view:
         for _ in range(times):
-            part = view.part(URL, connect=lambda: ServerConnection(server=URL))
+            part = view.part(URL, agents_address=AGENTS, connect=lambda: ServerConnection(server=URL))
             assert part.start is not None
             await part.start()
     return output
@@ -153,11 +155,11 @@ async def test_the_ready_file_exists_only_from_readiness_to_the_end(tmp_path: Pa
 
     async with ready.cleaned():
         is_stale = file.exists()
-        ready.write(Ready("http://127.0.0.1:1"))
+        ready.write(Ready("http://127.0.0.1:1", "127.0.0.1:2"))
         content, mode = file.read_text(), stat.S_IMODE(file.stat().st_mode)
 
     assert not is_stale
-    assert content == '{"http":"http://127.0.0.1:1","grpc":null,"token":null}\n'
+    assert content == '{"http":"http://127.0.0.1:1","grpc":"127.0.0.1:2","token":null}\n'
     assert mode & 0o077 == 0o044
     assert not file.exists()
 
@@ -165,6 +167,6 @@ async def test_the_ready_file_exists_only_from_readiness_to_the_end(tmp_path: Pa
 def test_a_ready_file_with_a_token_is_private(tmp_path: Path) -> None:
     file = tmp_path / "ready.json"
 
-    ReadyFile(file).write(Ready("http://here", token="secret"))
+    ReadyFile(file).write(Ready("http://here", "here:2", token="secret"))
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

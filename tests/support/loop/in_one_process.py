@@ -64,6 +64,7 @@ class UpLoop(ResourceLoop):
             "up",
             f"--data-dir={self.directory / 'data'}",
             f"--listen={urlsplit(self.url).netloc}",
+            "--listen-grpc=127.0.0.1:0",
             f"--kinds-file={self.kinds_file()}",
             *(f"--adapter={self.adapter_file(name)}" for name in sorted(adapters)),
         )

@@ -35,14 +35,17 @@ class UpProcess(ServiceProcess):
         environ: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
-            ("up", "--data-dir", str(folder), "--listen", listen, *arguments),
+            ("up", "--data-dir", str(folder), "--listen", listen, "--listen-grpc", "127.0.0.1:0", *arguments),
             environ=FAST_SETTINGS | dict(environ or {}),
         )
 
+    async def ready(self) -> Mapping[str, Any]:
+        """Wait until all parts are ready and return the log line that says so, with the addresses."""
+        return await self.until_event("up.ready", timeout=TIMEOUT)
+
     async def url(self) -> str:
         """Wait until all parts are ready and return the URL of the API."""
-        line = await self.until_event("up.ready", timeout=TIMEOUT)
-        return str(line["http"])
+        return str((await self.ready())["http"])
 
     async def address(self) -> str:
         """Wait until it listens, ready or not, and return its URL."""

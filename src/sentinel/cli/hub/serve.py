@@ -105,7 +105,7 @@ def hub_serve(
         service_name="sentinel-hub",
         log=settings.log,
         secrets=settings.secrets,
-        warnings=(*loaded.warnings, *_warnings(settings, grpc_address)),
+        warnings=(*loaded.warnings, *hub_settings.warnings(settings, grpc_address)),
     )
 
 
@@ -116,14 +116,6 @@ def _agent_exposure_problems(settings: HubSettings, address: Address | None) -> 
         yield (
             f'insecure: expected a loopback address for agents, got "{address}"; '
             "give --listen-grpc 127.0.0.1:9090, or --client-ca with --tls-cert and --tls-key"
-        )
-
-
-def _warnings(settings: HubSettings, address: Address) -> Iterator[str]:
-    if settings.tls_cert is None and not is_loopback(address.host):
-        yield (
-            f"listen_grpc: agents' tokens and configurations travel unencrypted on {address}; "
-            "give tls_cert and tls_key"
         )
 
 

@@ -16,14 +16,12 @@ from click.core import ParameterSource
 
 from sentinel.cli import options
 from sentinel.cli.client.session import parse_duration
-from sentinel.cli.options import bind_address
 from sentinel.cli.up.data_dir import DataDir, UnusableDataDir, UpTokens, default_folder
 from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
 from sentinel.cli.up.view import ReadyFile, ViewOptions
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
 from sentinel.runtime import process
-from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.report import Origin, Source
 
 if TYPE_CHECKING:
@@ -61,12 +59,9 @@ def _parse_path(context: click.Context, parameter: click.Parameter, text: str | 
 )
 @click.option(
     "--listen-grpc",
-    "grpc_address",
     metavar="ADDRESS",
-    default="127.0.0.1:9090",
-    show_default=True,
-    callback=bind_address,
-    help="Where to serve gRPC. Not implemented yet: nothing listens, and the ready file has null.",
+    help="Where the hub serves agents, over gRPC. Port 0 picks a free port. Default: 127.0.0.1:9090. On an address"
+    " that other machines can reach, agents need the registration token that is printed at the first start.",
 )
 @click.option(
     "--broker-url",
@@ -103,7 +98,7 @@ def up(
     demo: bool,
     folder: Path | None,
     listen: str | None,
-    grpc_address: Address | None,
+    listen_grpc: str | None,
     broker_url: str | None,
     database_url: str | None,
     kinds_file: str | None,
@@ -114,7 +109,7 @@ def up(
     sets: Sequence[str],
     log_overrides: Mapping[str, str],
 ) -> int:
-    """Run the whole loop on this machine: the fleet API, a broker, pulses and adapters, in one process.
+    """Run the whole loop on this machine: the fleet API, a broker, pulses, adapters and the hub, in one process.
 
     Create a cluster and watch it become ready. Each kind that requires adapters has a pulse, which polls every
     second, and the sample adapters validation, dns and provision respond. A terminal shows a live view, a pipe or
@@ -127,6 +122,7 @@ def up(
     plan = make_plan(
         UpOptions(
             listen=listen,
+            listen_grpc=listen_grpc,
             database_url=database_url,
             broker_url=broker_url,
             broker_url_origin=_broker_url_origin(),
@@ -152,7 +148,9 @@ def up(
     try:
         with data_dir.locked():
             adapters = [each.adapter.name for each in plan.adapters]
-            tokens = data_dir.tokens(adapters, has_demo=demo, has_admin=plan.is_exposed)
+            tokens = data_dir.tokens(
+                adapters, has_demo=demo, has_admin=plan.is_exposed, has_agent=plan.is_exposed_to_agents
+            )
             return _run(plan, data_dir, tokens, view_options=view_options, random=random)
     except UnusableDataDir as error:
         return refuse([f"--data-dir: {error}"])
@@ -173,7 +171,7 @@ def _run(
 
     def assemble(context: ServiceContext) -> Assembly:
         nonlocal session
-        with extra("api", who="sentinel up"):
+        with extra("hub", who="sentinel up"):
             from sentinel.cli.up.session import UpSession
         session = UpSession(
             plan=plan, data_dir=data_dir, tokens=tokens, context=context, view_options=view_options, random=random

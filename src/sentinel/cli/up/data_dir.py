@@ -4,6 +4,7 @@
     tokens.yaml     the hashes of the tokens that the API accepts
     tokens/         the tokens of the pulses and adapters, a file each
     admin-token     the token for users, if other machines can reach the API
+    agent-token     the registration token for agents, if other machines can reach the hub
     up.lock         locked by the running process
 
 Only its owner can read the files. Pulses and adapters authenticate with tokens here as they do in production, so
@@ -49,17 +50,21 @@ class UpTokens(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of one `sentinel up`."""
 
     pulse: TokenFile
-    """For all pulses and the live view."""
+    """For all pulses."""
+    viewer: TokenFile
+    """For the live view."""
     adapters: Mapping[str, TokenFile]
     """By the adapter's name."""
     demo: TokenFile | None = None
     admin: TokenFile | None = None
     """For users, if they need a token."""
+    agent: TokenFile | None = None
+    """For agents to register with, if they need a token."""
 
     @property
     def secrets(self) -> Iterator[str]:
         """All tokens, for redaction."""
-        for each in (self.pulse, *self.adapters.values(), self.demo, self.admin):
+        for each in (self.pulse, self.viewer, *self.adapters.values(), self.demo, self.admin, self.agent):
             if each is not None:
                 yield each.token
 
@@ -103,24 +108,32 @@ class DataDir:
         """The tokens file of the API server."""
         return self.folder / "tokens.yaml"
 
-    def tokens(self, adapters: Iterable[str], *, has_demo: bool, has_admin: bool) -> UpTokens:
+    def tokens(
+        self, adapters: Iterable[str], *, has_demo: bool, has_admin: bool, has_agent: bool = False
+    ) -> UpTokens:
         """Return all tokens, creating those that are missing. Raises `UnusableDataDir`."""
         return UpTokens(
             pulse=self.part_token("pulse", role=Role.PULSE),
+            viewer=self.part_token("viewer", role=Role.VIEWER),
             adapters={
                 name: self.part_token(f"adapter-{name}", role=Role.ADAPTER, adapter=name) for name in adapters
             },
             demo=self.part_token("demo", role=Role.OPERATOR) if has_demo else None,
             admin=self.admin_token() if has_admin else None,
+            agent=self.agent_token() if has_agent else None,
         )
 
     def part_token(self, name: str, *, role: Role, adapter: str = "") -> TokenFile:
-        """Return the token of a pulse, an adapter or the demo, creating it if it is missing."""
+        """Return the token of a part, creating it if it is missing."""
         return self._load_or_create(self._tokens_folder / name, name=name, role=role, adapter=adapter)
 
     def admin_token(self) -> TokenFile:
         """Return the token for users, creating it if it is missing."""
         return self._load_or_create(self.folder / "admin-token", name="admin", role=Role.ADMIN, adapter="")
+
+    def agent_token(self) -> TokenFile:
+        """Return the token for agents, creating it if it is missing."""
+        return self._load_or_create(self.folder / "agent-token", name="agent", role=Role.AGENT, adapter="")
 
     def was_shown(self, token: TokenFile) -> bool:
         """Whether `mark_shown` was called for this token."""

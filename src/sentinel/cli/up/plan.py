@@ -18,6 +18,8 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.up.settings_routing import SettingsRouting
 from sentinel.cli.wiring.expressions import compile_expression
 from sentinel.core.fleet.documents import KindRules
+from sentinel.hub import settings as hub_settings
+from sentinel.hub.settings import HubSettings
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.listening import Address, is_loopback
@@ -25,7 +27,7 @@ from sentinel.runtime.secrets import secrets_in_environment
 from sentinel.runtime.settings import loader, yaml_file
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded, Origin, SettingsProblem, Source
-from sentinel.runtime.settings.server import listen_address
+from sentinel.runtime.settings.server import listen_address, required_address
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -44,6 +46,13 @@ DEFAULTS: Mapping[str, str] = {"poll_interval": "1s", "pulse_on_progress": "true
 
 DEMO_DEFAULTS: Mapping[str, str] = {"max_age_not_ready": "3s", "max_age_ready": "30s"}
 """Further defaults with --demo."""
+
+HUB_DEFAULTS: Mapping[str, str] = {
+    "listen_grpc": "127.0.0.1:9090",
+    "heartbeat_interval": "2s",
+    "offline_threshold": "15s",
+}
+"""Defaults of the hub here: only this machine, and quick for the same reason."""
 
 _PLACEHOLDER_ENDPOINT = "http://127.0.0.1:1"
 """The API's endpoint until it listens: port 0 is resolved only then."""
@@ -83,6 +92,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     listen: str | None = None
+    listen_grpc: str | None = None
     database_url: str | None = None
     broker_url: str | None = None
     broker_url_origin: Origin = Origin(Source.FLAG, "--broker-url")
@@ -107,6 +117,9 @@ class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     address: Address
     server: FleetApiSettings
+    agents_address: Address
+    """Where the hub serves agents, over gRPC."""
+    hub: HubSettings
     kinds: Kinds
     broker: BrokerSettings | None
     """None for the broker in this process."""
@@ -125,6 +138,11 @@ class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Whether other machines can reach the API, so that users need a token."""
         return not is_loopback(self.address.host)
 
+    @property
+    def is_exposed_to_agents(self) -> bool:
+        """Whether agents on other machines can reach the hub, so that agents need a token."""
+        return not is_loopback(self.agents_address.host)
+
 
 def make_plan(
     options: UpOptions, *, environ: Mapping[str, str], database_url: str, tokens_file: Path
@@ -132,15 +150,18 @@ def make_plan(
     """Return the plan, or all problems. The last two arguments come from the data directory."""
     plan_loader = _PlanLoader(options, environ)
     address, server, kinds = plan_loader.server(database_url, tokens_file)
+    agents_address, hub = plan_loader.hub()
     broker = plan_loader.broker()
     adapters = plan_loader.adapters(kinds)
     pulses = list(plan_loader.pulses(kinds))
-    if plan_loader.problems or address is None or server is None:
+    if plan_loader.problems or address is None or server is None or agents_address is None or hub is None:
         return list(dict.fromkeys(plan_loader.problems))
     plan_loader.warn_about_missing_adapters(kinds, adapters)
     return UpPlan(
         address=address,
         server=server,
+        agents_address=agents_address,
+        hub=hub,
         kinds=kinds,
         broker=broker,
         pulses=tuple(pulses),
@@ -166,9 +187,12 @@ class _PlanLoader:
         ]
         self._environ = {name: value for name, value in environ.items() if name not in _IGNORED_VARIABLES}
         self._routing = SettingsRouting(
-            (PulseSettings, AdapterSettings, FleetApiSettings), environ=self._environ, sets=options.sets
+            (PulseSettings, AdapterSettings, FleetApiSettings, HubSettings),
+            environ=self._environ,
+            sets=options.sets,
         )
         self.problems += map(str, self._routing.unknown_sets())
+        self.warnings += self._routing.misspelled_variables()
 
     def server(
         self, database_url: str, tokens_file: Path
@@ -201,6 +225,33 @@ class _PlanLoader:
         if address is None:
             return None, loaded, kinds
         return address, msgspec.structs.replace(loaded, insecure=is_loopback(address.host)), kinds
+
+    def hub(self) -> tuple[Address | None, HubSettings | None]:
+        """Load the address for agents and the hub's settings. What it shares with the API is the API's."""
+        given = self._options.listen_grpc
+        loaded = self._accept(
+            loader.load(
+                HubSettings,
+                file=None,
+                environ=self._routing.environ(HubSettings),
+                sets=self._routing.sets(HubSettings),
+                overrides={} if given is None else {"listen_grpc": given},
+                defaults=HUB_DEFAULTS,
+            )
+        )
+        if loaded is None:
+            return None, None
+        self.problems += hub_settings.problems(loaded)
+        address, address_problems = required_address(
+            loaded.listen_grpc,
+            name="listen_grpc" if given is None else "--listen-grpc",
+            example=HUB_DEFAULTS["listen_grpc"],
+        )
+        self.problems += address_problems
+        if address is None:
+            return None, loaded
+        self.warnings += hub_settings.warnings(loaded, address)
+        return address, msgspec.structs.replace(loaded, insecure=is_loopback(address.host))
 
     def _kinds(self, file: Path) -> Kinds:
         content = yaml_file.read_text(file)

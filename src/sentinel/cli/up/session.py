@@ -1,6 +1,6 @@
 """The wiring of one `sentinel up`: all its parts, under one lifecycle.
 
-The database, the listener and the broker are shared and opened first. An unusable database ends the command; so
+The database, the listeners and the broker are shared and opened first. An unusable database ends the command; so
 does a broker with an exchange or topic of the wrong kind. A broker that is unreachable or rejects the credentials
 is retried, and a part that fails is restarted; both show in `/readyz` until they work. At shutdown the parts stop
 while the API still serves, so that adapters can report the work in progress.
@@ -27,11 +27,13 @@ from sentinel.cli.up.dns_service import DnsReroutingClient, DnsService
 from sentinel.cli.up.plan import PlannedAdapter, UpPlan
 from sentinel.cli.up.view import View, ViewOptions
 from sentinel.cli.wiring import api as wiring
+from sentinel.cli.wiring.accounts import build_accounts
 from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
+from sentinel.cli.wiring.hub import build_sql_hub
 from sentinel.cli.wiring.pulse import build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
-from sentinel.cli.wiring.server import build_database, build_server
+from sentinel.cli.wiring.server import build_database, build_server, configured_identities
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.publisher import Publisher
@@ -44,7 +46,9 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
+from sentinel.version import __version__
 from sentinel.web.audit import Auditor
+from sentinel.web.openapi import Info
 
 A = TypeVar("A", bound=ApiSettings)
 
@@ -85,6 +89,7 @@ class UpSession:
             plan=plan,
             data_dir=data_dir,
             admin_token=tokens.admin,
+            agent_token=tokens.agent,
             health=context.health,
             clock=context.clock,
             log=context.log,
@@ -103,6 +108,17 @@ class UpSession:
         }
         database = build_database(plan.server)
         auditor = Auditor()
+        accounts = build_accounts(database, auditor=auditor, clock=context.clock)
+        credentials = configured_identities(plan.server, log=get_logger("api"))
+        self._hub = build_sql_hub(
+            plan.hub,
+            database=database,
+            identities=[*credentials, accounts.identities],
+            ignores_unknown_tokens=False,
+            address=plan.agents_address,
+            auditor=auditor,
+            clock=context.clock,
+        )
         self._server = build_server(
             [
                 wiring.build_api(
@@ -113,18 +129,21 @@ class UpSession:
                     clock=context.clock,
                     policies={each.resource_type: each.definition.policy for each in plan.pulses},
                     tracer=context.tracer,
-                )
+                ),
+                self._hub.component,
             ],
             database=database,
             settings=plan.server,
             retention=plan.server.retention,
             address=plan.address,
-            info=wiring.info(plan.server),
+            info=_info(plan),
             metrics_prefix=wiring.METRICS_PREFIX,
             context=context,
             log=get_logger("api"),
             auditor=auditor,
             routes=[welcome.index_page()],
+            accounts=accounts,
+            credentials=credentials,
         )
 
     def assembly(self) -> Assembly:
@@ -134,6 +153,7 @@ class UpSession:
             # Receivers start before senders, and the view after all that it shows.
             parts=[
                 *self._server.factories,
+                self._hub.listener.part,
                 self._dns.part,
                 *(self._adapter_factory(each) for each in self._plan.adapters),
                 *(self._pulse_factory(each) for each in self._plan.pulses),
@@ -145,6 +165,7 @@ class UpSession:
                 shared_resource("database", self._server.database),
                 *([] if ready_file is None else [SharedResource("ready file", ready_file.cleaned)]),
                 SharedResource("listener", self._listening),
+                SharedResource("agents' listener", self._listening_for_agents),
                 *(
                     shared_resource(f"broker for {plural}", publisher)
                     for plural, publisher in self._publishers.items()
@@ -255,8 +276,24 @@ class UpSession:
         finally:
             await self._server.listener.close()
 
+    @asynccontextmanager
+    async def _listening_for_agents(self) -> AsyncIterator[None]:
+        """Bind the address at once, so that an occupied one ends the command. Its part serves."""
+        try:
+            await self._hub.listener.bind()
+        except ListenError as error:
+            raise ListenError(f"{error}; choose another address with --listen-grpc") from error
+        try:
+            yield
+        finally:
+            await self._hub.listener.close()
+
     def _view_part(self) -> Part:
-        return self.view.part(self._url, connect=lambda: self._connection(self._tokens.pulse))
+        return self.view.part(
+            self._url,
+            agents_address=_reachable(self._hub.listener.address),
+            connect=lambda: self._connection(self._tokens.viewer),
+        )
 
     def _connection(self, token: TokenFile) -> ServerConnection:
         return ServerConnection(server=self._url, token=token.token, environ=_NO_PROXY)
@@ -281,6 +318,20 @@ class UpSession:
 
     @property
     def _url(self) -> str:
-        address = self._server.listener.address
-        loopback = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
-        return f"http://{Address(loopback.get(address.host, address.host), address.port)}"
+        return f"http://{_reachable(self._server.listener.address)}"
+
+
+def _reachable(address: Address) -> Address:
+    """Return an address at which this machine reaches a listener that may be on all interfaces."""
+    loopback = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
+    return Address(loopback.get(address.host, address.host), address.port)
+
+
+def _info(plan: UpPlan) -> Info:
+    return Info(
+        title="Sentinel",
+        version=__version__,
+        description="The fleet API and the hub: resources and their conditions, proxy instances and their"
+        " configurations.",
+        is_insecure=plan.server.insecure,
+    )

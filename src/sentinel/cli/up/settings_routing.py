@@ -1,8 +1,8 @@
 """Routing of one environment and one command line to several settings structs.
 
 The settings of a pulse, an adapter and the API each read `SENTINEL_…` variables and `--set`, and each would reject
-or warn about a key of another. So each gets only the keys that it knows. Unknown variables go to all, which warn
-about likely typos; unknown keys of `--set` are problems.
+or warn about a key of another. So each gets only the keys that it knows. A variable that none knows causes a warning
+if it resembles one; unknown keys of `--set` are problems.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ import msgspec
 from sentinel.runtime.settings.loader import PREFIX
 from sentinel.runtime.settings.report import SettingsProblem
 from sentinel.runtime.settings.schema import Section, section
-from sentinel.runtime.settings.sources import from_environment, from_flags, is_setting
+from sentinel.runtime.settings.sources import (
+    from_environment,
+    from_flags,
+    is_setting,
+    misspelling_warnings,
+    variables,
+)
 from sentinel.runtime.settings.validation import Validation
 
 
@@ -29,10 +35,18 @@ class SettingsRouting:
         self._sets = sets
 
     def environ(self, struct: type[msgspec.Struct]) -> dict[str, str]:
-        """Return the environment without variables that only other structs know."""
-        foreign = {name for each in self._sections.values() for name in self._known_variables(each)}
-        foreign -= self._known_variables(self._sections[struct])
-        return {name: value for name, value in self._environ.items() if name not in foreign}
+        """Return the environment without settings that this struct does not know."""
+        known = self._known_variables(self._sections[struct])
+        return {
+            name: value for name, value in self._environ.items() if name in known or not name.startswith(PREFIX)
+        }
+
+    def misspelled_variables(self) -> list[str]:
+        """Return a warning for each variable that no struct knows and that resembles one of any struct."""
+        known = {name for each in self._sections.values() for name in self._known_variables(each)}
+        unknown = [name for name in self._environ if name.startswith(PREFIX) and name not in known]
+        suggestions = dict(pair for each in self._sections.values() for pair in variables(each, PREFIX))
+        return misspelling_warnings(unknown, suggestions, PREFIX)
 
     def sets(self, struct: type[msgspec.Struct]) -> list[str]:
         """Return the values of `--set` for this struct."""

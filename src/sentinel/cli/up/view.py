@@ -29,6 +29,7 @@ from sentinel.ports.clock import Clock
 from sentinel.runtime import durations
 from sentinel.runtime.lifecycle.part import Loop, Part
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.listening import Address
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.settings.report import printable
@@ -42,7 +43,7 @@ class Ready(msgspec.Struct, frozen=True):
     """The content of the ready file."""
 
     http: str
-    grpc: str | None = None
+    grpc: str
     token: str | None = None
 
 
@@ -97,19 +98,22 @@ class View:
         plan: UpPlan,
         data_dir: DataDir,
         admin_token: TokenFile | None,
+        agent_token: TokenFile | None = None,
         health: Health,
         clock: Clock,
         log: Log,
         stopping: Stopping,
         redact: Callable[[str], str],
     ) -> None:
-        """`admin_token` is the token for users, if they need one. `redact` removes secrets from activities."""
+        """The tokens are those for users and for agents, if they need one. `redact` removes secrets from
+        activities."""
         self.dashboard = DashboardState(started=clock.now())
         self.ready_file = None if options.ready_file is None else ReadyFile(options.ready_file)
         self._options = options
         self._plan = plan
         self._data_dir = data_dir
         self._admin_token = admin_token
+        self._agent_token = agent_token
         self._health = health
         self._clock = clock
         self._log = log
@@ -137,8 +141,8 @@ class View:
             name = activity.name or self.dashboard.name_of(activity.resource_id)
             self._print(format_line(msgspec.structs.replace(activity, name=name)))
 
-    def part(self, url: str, *, connect: Callable[[], ServerConnection]) -> Part:
-        """Build the view as a part, once the address is known."""
+    def part(self, url: str, *, agents_address: Address, connect: Callable[[], ServerConnection]) -> Part:
+        """Build the view as a part, once the addresses are known."""
         poller = FleetPoller(
             kinds=self._plan.watched,
             dashboard=self.dashboard,
@@ -150,13 +154,13 @@ class View:
         examples = welcome.example_commands(url, token_file=token_file)
 
         async def start() -> None:
-            self._print_banner(url, examples)
+            self._print_banner(url, agents_address, examples)
 
         async def wait_for_readiness(stopping: Stopping) -> None:
             while not self._health.readiness().is_ok:
                 if await stopping.interrupts(self._clock.sleep(_READINESS_INTERVAL)):
                     return
-            self._announce_ready(url)
+            self._announce_ready(url, agents_address)
             await stopping.wait()
 
         loops: list[Loop] = [poller.run, wait_for_readiness]
@@ -196,19 +200,20 @@ class View:
         # Adapters and resources put any text in messages; escape control characters.
         self._stdout.write(printable(text) + "\n")
 
-    def _print_banner(self, url: str, examples: list[welcome.ExampleCommand]) -> None:
+    def _print_banner(self, url: str, agents_address: Address, examples: list[welcome.ExampleCommand]) -> None:
         """Print the banner once, however often the view is restarted."""
         if self._has_banner:
             return
         self._has_banner = True
-        token = self._admin_token
-        if token is not None and not self._data_dir.was_shown(token):
-            self._print(f"admin token, printed only this once and kept in {token.path}: {token.token}")
-            with suppress(UnusableDataDir):  # printing it again at the next start is better than never
-                self._data_dir.mark_shown(token)
+        for name, token in (("admin token", self._admin_token), ("registration token", self._agent_token)):
+            if token is not None and not self._data_dir.was_shown(token):
+                self._print(f"{name}, printed only this once and kept in {token.path}: {token.token}")
+                with suppress(UnusableDataDir):  # printing it again at the next start is better than never
+                    self._data_dir.mark_shown(token)
         broker = self._plan.broker
         for line in welcome.banner(
             url,
+            agents_address=agents_address,
             watched=self._plan.watched,
             ignored=[kind for kind in self._plan.kinds if not kind.required_adapters],
             broker="in this process"
@@ -221,14 +226,14 @@ class View:
         ):
             self._print(line)
 
-    def _announce_ready(self, url: str) -> None:
+    def _announce_ready(self, url: str, agents_address: Address) -> None:
         if self.ready_file is not None:
             token = None if self._admin_token is None else self._admin_token.token
-            self.ready_file.write(Ready(url, token=token))
+            self.ready_file.write(Ready(url, str(agents_address), token=token))
         if not self._was_ready and not self._options.is_live:
             self._print(f"sentinel is up at {url}")
         self._was_ready = True
-        self._log.info("up.ready", http=url)
+        self._log.info("up.ready", http=url, grpc=str(agents_address))
 
     async def _stop_after_max_duration(self, stopping: Stopping) -> None:
         duration = self._options.max_duration

@@ -13,6 +13,7 @@ import msgspec
 
 from sentinel.cli.client.session import DEFAULT_SERVER
 from sentinel.core.fleet.documents import KindRules
+from sentinel.runtime.listening import Address
 from sentinel.web.routing import OPEN, Method, Request, Response, ResponseSpec, Route
 
 _STYLE = """
@@ -23,8 +24,10 @@ dt { margin-top: 0.75rem; } dd { margin: 0; opacity: 0.75; }
 """
 
 _PAGES = (
-    ("/docs", "the fleet API: every operation, with examples"),
+    ("/docs", "the fleet API and the hub: every operation, with examples"),
     ("/api/hyperfleet/v1/kinds", "the kinds of resources, and the adapters that each requires"),
+    ("/api/v1/instances", "the proxy instances that agents have registered at the hub"),
+    ("/api/v1/configs", "the configurations of proxies that the hub keeps"),
     ("/readyz", "readiness of every part"),
     ("/healthz", "liveness of the process"),
     ("/metrics", "metrics for Prometheus"),
@@ -54,6 +57,7 @@ def example_commands(url: str, *, token_file: Path | None) -> list[ExampleComman
 def banner(
     url: str,
     *,
+    agents_address: Address,
     watched: Sequence[KindRules],
     ignored: Sequence[KindRules],
     broker: str,
@@ -67,6 +71,7 @@ def banner(
     """
     yield f"sentinel is listening at {url}"
     yield f"  fleet API  {url}/api/hyperfleet/v1, described at {url}/docs"
+    yield f"  hub        {url}/api/v1; agents register at {agents_address}"
     yield f"  probes     {url}/healthz, {url}/readyz; metrics at {url}/metrics"
     kinds = [f"{kind.plural} ({', '.join(kind.required_adapters)})" for kind in watched]
     yield f"  watching   {', '.join(kinds) or 'nothing: no kind requires an adapter'}"

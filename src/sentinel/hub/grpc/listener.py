@@ -23,7 +23,7 @@ from sentinel.hub.subscriptions import Subscriptions
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.listening import Address, ListenError
+from sentinel.runtime.listening import Address, ListenError, bind
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.health import HealthCheck
 
@@ -98,8 +98,8 @@ class GrpcListener:
         """Return the server as a part of a service."""
         return Part(name=name, loops=(self.run,), start=self.open, close=self.close)
 
-    async def open(self) -> None:
-        """Start to serve. Raises `ListenError` if the address cannot be bound."""
+    async def bind(self) -> None:
+        """Bind the address, before anything is served. Raises `ListenError`."""
         server = grpc.aio.server(options=self.options)
         server.add_generic_rpc_handlers((self._calls.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -110,11 +110,20 @@ class GrpcListener:
             else:
                 port = server.add_secure_port(target, self._credentials)
         except RuntimeError as error:
+            (await bind(self.address)).close()  # gRPC does not say why; the system's own error does
             raise ListenError(f"cannot listen on {self.address}: the address is not available") from error
         self._server = server
+        self.address = Address(self.address.host, port)
+
+    async def open(self) -> None:
+        """Start to serve. Raises `ListenError` if the address is not bound yet and cannot be."""
+        if self._server is None:
+            await self.bind()
+        server = self._server
+        if server is None:
+            raise RuntimeError("expected a listener that is not closed while it starts")
         await self._report_health()
         await server.start()
-        self.address = Address(self.address.host, port)
         self._log.info("grpc.listening", address=str(self.address), tls=self._credentials is not None)
 
     async def run(self, stopping: Stopping) -> None:

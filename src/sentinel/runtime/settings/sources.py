@@ -86,7 +86,7 @@ def from_environment(
                 assignments.append(Assignment(path, environ[name], Origin(Source.ENVIRONMENT, name)))
             else:
                 unknown.append(name)
-    return assignments, misspelling_warnings(unknown, dict(_variables(section, prefix)), prefix)
+    return assignments, misspelling_warnings(unknown, dict(variables(section, prefix)), prefix)
 
 
 def misspelling_warnings(unknown: Iterable[str], suggestions: Mapping[str, str], prefix: str) -> list[str]:
@@ -162,13 +162,13 @@ class _ObjectTreeBuilder:
             raise _TooLarge(f"expected at most {config_tree.MAX_VALUES} values, got more")
 
 
-def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
+def variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
     """Yield the variable of each setting, and the variable to suggest for it."""
     for field in section.fields:
         name = prefix + field.key.upper()
         yield name, field.type.variable if isinstance(field.type, EnvironmentSecret) else name
         if isinstance(field.type, Section):
-            yield from _variables(field.type, name + "__")
+            yield from variables(field.type, name + "__")
 
 
 def is_setting(type_: Readable, path: Sequence[str]) -> bool:
