@@ -17,7 +17,9 @@ SEEDS := 1000:2000
 WORKERS := 3
 AGAINST_GO := tests/core/gotemplate/test_against_go.py
 # Excluded from coverage: they cover no additional branch, and take three times as long under coverage.
-UNCOVERED := tests/core/kdl/test_fuzzing.py tests/core/kdl/test_against_ckdl.py
+UNCOVERED := tests/core/kdl/test_fuzzing.py tests/core/kdl/test_against_ckdl.py \
+	tests/core/hub/test_rollout_properties.py tests/core/hub/test_rollout_simulation.py \
+	tests/core/fleet/test_aggregate_properties.py
 VERSIONS := 3.11 3.12 3.13
 # What may break on another Python: the core, asyncio's internals in the simulated loop, and what runs on it.
 PORTABLE := tests/core/ tests/testing/ tests/runtime/ tests/adapter/ tests/pulse/ tests/web/
