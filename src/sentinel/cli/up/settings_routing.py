@@ -1,8 +1,8 @@
 """Routing of one environment and one command line to several settings structs.
 
-The settings of a pulse, an adapter and the API each read `SENTINEL_…` variables and `--set`, and each would reject
-or warn about a key of another. So each gets only the keys that it knows. A variable that none knows causes a warning
-if it resembles one; unknown keys of `--set` are problems.
+The settings of a pulse, an adapter, the API and the hub each read `SENTINEL_…` variables and `--set`, and each
+would reject or warn about a key of another. So each gets only the keys that it knows. A variable that none knows
+causes a warning if it resembles one; unknown keys of `--set` are problems.
 """
 
 from __future__ import annotations
