@@ -153,3 +153,17 @@ def test_what_the_syntax_only_warns_of_is_a_warning(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, VALID + "observability { tracing { backend otlp { endpoint http://a.test } } }"))
 
     assert any("// starts a comment" in warning for warning in loaded.warnings)
+
+
+def test_a_port_offset_moves_the_listeners_up_to_the_last_port(tmp_path: Path) -> None:
+    file = write(tmp_path, VALID)
+
+    moved = load(file, port_offset=1000)
+    beyond = load(file, port_offset=60_000)
+
+    assert moved.configuration is not None
+    assert moved.configuration.listeners[0].address.port == 9080
+    assert beyond.configuration is None
+    assert beyond.problems == (
+        f'{file}: listener "web": expected at most port 65535 after adding the port offset, got 68080',
+    )

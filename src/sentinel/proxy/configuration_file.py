@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from sentinel.core import kdl
 from sentinel.core.proxy import reading
 from sentinel.core.proxy.check import check
-from sentinel.core.proxy.model import Configuration
+from sentinel.core.proxy.model import Configuration, with_port_offset
 from sentinel.core.proxy.problem import Level, Problem, Severity, semantic_problem
 from sentinel.core.proxy.render import RENDERED_KEYS
 from sentinel.core.proxy.secrets import secret_uses
 from sentinel.core.proxy.unimplemented import unimplemented
 from sentinel.proxy import tls
+
+MAX_PORT: Final = 65535
 
 
 class LoadedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +37,11 @@ class LoadedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset((*self.warnings, *self.unimplemented))
 
 
-def load(file: Path) -> LoadedConfiguration:
-    """Read and check the file, and the files that it names. Never raises."""
+def load(file: Path, *, port_offset: int = 0) -> LoadedConfiguration:
+    """Read and check the file, and the files that it names. Never raises.
+
+    `port_offset` is added to the ports to listen on, so that several proxies on one machine can share a file.
+    """
     try:
         with file.open("rb") as opened:
             source = opened.read(kdl.MAX_BYTES + 1)
@@ -47,9 +53,10 @@ def load(file: Path) -> LoadedConfiguration:
     errors = tuple(_line(file, problem) for problem in found if problem.severity is Severity.ERROR)
     if errors:
         return LoadedConfiguration(configuration=None, problems=errors, warnings=warnings)
-    configuration = reading.read(parsed.document)
+    configuration = with_port_offset(reading.read(parsed.document), port_offset)
     problems = [_line(file, problem) for problem in _secrets(parsed.document)]
     problems += (f"{file}: {problem}" for problem in _problems_here(configuration))
+    problems += (f"{file}: {problem}" for problem in _ports_beyond(configuration))
     if problems:
         return LoadedConfiguration(configuration=None, problems=tuple(problems), warnings=warnings)
     return LoadedConfiguration(
@@ -71,6 +78,16 @@ def _problems_here(configuration: Configuration) -> Iterator[str]:
     for route in configuration.routes:
         if route.static_files is not None and not Path(route.static_files.root).is_dir():
             yield f'route "{route.id}": static-files: expected a directory, got {route.static_files.root}'
+
+
+def _ports_beyond(configuration: Configuration) -> Iterator[str]:
+    """Yield the ports that are none since the offset was added."""
+    addresses = {f'listener "{each.id}"': each.address for each in configuration.listeners}
+    if configuration.metrics is not None:
+        addresses["observability.metrics"] = configuration.metrics.address
+    for name, address in addresses.items():
+        if address.port > MAX_PORT:
+            yield f"{name}: expected at most port {MAX_PORT} after adding the port offset, got {address.port}"
 
 
 def _line(file: Path, problem: Problem) -> str:

@@ -279,6 +279,35 @@ async def test_an_unexpected_exit_is_a_failure(events: Events, ending: str, text
     assert names.index("child.output") < names.index("part.failed")
 
 
+async def test_the_failure_ends_with_the_last_line_of_stderr(events: Events) -> None:
+    program = "import sys\nprint('one\\ntwo', file=sys.stderr)\nprint('three', flush=True)\nsys.exit(3)"
+
+    async with serving(child(program)):
+        await events.wait_until(lambda: events.count("part.failed") == 1)
+
+    (failure,) = [record["error"] for record in events.records if record["event"] == "part.failed"]
+    assert str(failure).endswith("although it was not asked to stop: two")
+
+
+async def _never_ready() -> str:
+    return "not yet"
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, "child.ended"), (1, "part.failed")])
+async def test_a_child_that_may_end_is_not_spawned_again(code: int, outcome: str, events: Events) -> None:
+    process = child(f"raise SystemExit({code})", ready=_never_ready, may_end=True)
+
+    async with serving(process, restart=Backoff(timedelta(hours=1), timedelta(hours=1))) as run:
+        await events.wait_until(lambda: events.count(outcome) == 1)
+        has_check = "process" in run.health.readiness().checks
+        checks = [check.message for name, check in run.health.readiness().checks.items() if name == "process"]
+        is_stopping = run.stopping.requested
+
+    assert events.count("child.started") == 1
+    assert (has_check, checks) == ((True, [""]) if code == 0 else (False, []))
+    assert not is_stopping
+
+
 async def test_a_process_left_behind_by_a_dead_child_is_killed(events: Events, liveness: LivenessServer) -> None:
     process = child(SPAWN, liveness.port)
 

@@ -30,8 +30,15 @@ _MARGIN = timedelta(seconds=2)
 @click.option(
     "-t", "--test", "is_test", is_flag=True, help="Check the configuration and exit: 0 if it is valid, else 1."
 )
+@click.option(
+    "--port-offset",
+    type=click.IntRange(0, configuration_file.MAX_PORT),
+    default=0,
+    help="Add this number to each port that the configuration listens on, so that several proxies on one machine"
+    " can share a configuration.",
+)
 @options.log_options
-def proxy(config: Path, is_test: bool, log_overrides: Mapping[str, str]) -> int:
+def proxy(config: Path, is_test: bool, port_offset: int, log_overrides: Mapping[str, str]) -> int:
     """Run the small proxy: a reverse proxy for HTTP/1.1 that reads the fleet's proxy configuration.
 
     It is not a product of its own. It exists for trying out agents and rollouts with a real process: it has the
@@ -41,13 +48,13 @@ def proxy(config: Path, is_test: bool, log_overrides: Mapping[str, str]) -> int:
     SIGHUP reads the file again; an invalid file changes nothing, and the log says why. Changes of listeners and of
     the block system need a restart. SIGTERM or Ctrl-C stops it after the requests in progress.
     """
-    loaded = configuration_file.load(config)
+    loaded = configuration_file.load(config, port_offset=port_offset)
     if is_test:
         return _report(config, loaded)
     if loaded.configuration is None:
         return refuse(loaded.problems)
     return serve(
-        partial(_assemble, config, loaded, loaded.configuration),
+        partial(_assemble, config, loaded, loaded.configuration, port_offset),
         name="proxy",
         component="proxy",
         log=LogSettings(
@@ -70,9 +77,15 @@ def _report(config: Path, loaded: LoadedConfiguration) -> int:
 
 
 def _assemble(
-    config: Path, loaded: LoadedConfiguration, configuration: Configuration, context: ServiceContext
+    config: Path,
+    loaded: LoadedConfiguration,
+    configuration: Configuration,
+    port_offset: int,
+    context: ServiceContext,
 ) -> Assembly:
-    built = build_proxy(configuration, remarks=loaded.remarks, file=config, context=context)
+    built = build_proxy(
+        configuration, remarks=loaded.remarks, file=config, port_offset=port_offset, context=context
+    )
     if loaded.unimplemented:
         context.log.warning("proxy.not_implemented", ignored=loaded.unimplemented)
     return Assembly(

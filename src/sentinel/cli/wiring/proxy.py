@@ -13,13 +13,18 @@ from sentinel.proxy.service import Proxy
 
 
 def build_proxy(
-    configuration: Configuration, *, remarks: Collection[str], file: Path, context: ServiceContext
+    configuration: Configuration,
+    *,
+    remarks: Collection[str],
+    file: Path,
+    port_offset: int = 0,
+    context: ServiceContext,
 ) -> Proxy:
     """Build the proxy. A reload reads `file` again, and logs only those warnings that are not among `remarks`."""
     return Proxy(
         configuration,
         remarks=remarks,
-        load=partial(configuration_file.load, file),
+        load=partial(configuration_file.load, file, port_offset=port_offset),
         metrics=context.metrics,
         clock=context.clock,
         log=context.log,

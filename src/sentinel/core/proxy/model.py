@@ -238,6 +238,21 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     metrics: MetricsEndpoint | None = None
 
 
+def with_port_offset(configuration: Configuration, offset: int) -> Configuration:
+    """Return the configuration with this number added to each port that it listens on; 0 stays any free port."""
+
+    def moved(address: Endpoint) -> Endpoint:
+        return Endpoint(address.host, address.port + offset if address.port else 0)
+
+    listeners = tuple(
+        msgspec.structs.replace(listener, address=moved(listener.address)) for listener in configuration.listeners
+    )
+    metrics = configuration.metrics
+    if metrics is not None:
+        metrics = msgspec.structs.replace(metrics, address=moved(metrics.address))
+    return msgspec.structs.replace(configuration, listeners=listeners, metrics=metrics)
+
+
 def blocks_that_need_restart(running: Configuration, wanted: Configuration) -> tuple[str, ...]:
     """Return the blocks that differ and that a reload does not apply."""
     pairs = (("system", running.system, wanted.system), ("listeners", running.listeners, wanted.listeners))

@@ -3,7 +3,8 @@
     proxy = ChildProcess(name="proxy", argv=["proxy", "-c", "proxy.kdl"], log=log, redact=redactor.redact)
     runner.run(parts=[proxy.part, ...], ...)
 
-The child starts and restarts with its part: an unexpected exit is the part's failure. Its output goes to our log.
+The child starts and restarts with its part: an unexpected exit is the part's failure, whose message ends with the
+last line that the child wrote to stderr. Its output goes to our log.
 When the part stops, the child gets SIGTERM and has the drain timeout to exit. Then its whole process group gets
 SIGKILL, as does the rest of the group after the child has exited.
 
@@ -61,19 +62,23 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         ready: ReadinessProbe | None = None,
+        may_end: bool = False,
         log: Log,
         redact: Callable[[str], str],
     ) -> None:
         """`argv[0]` is looked up in the child's PATH. The default `environment` is ours.
 
         The part is not ready until `ready` has returned None. An exception counts as not ready. Without `ready`,
-        the part is ready when the child has been spawned.
+        the part is ready when the child has been spawned. A child that `may_end` and exits with code 0 was done,
+        and is not spawned again.
         """
         self._name = name
         self._argv = argv
         self._environment = os.environ if environment is None else environment
         self._cwd = cwd
         self._ready = ready
+        self._may_end = may_end
+        self._last_line = ""
         self._log = log.bind(name=name)
         self._redact = redact
         self._child: _Child | None = None
@@ -98,7 +103,7 @@ class ChildProcess:
 
     async def _spawn(self) -> None:
         executable = _find(self._argv[0], search=self._environment.get("PATH", os.defpath), cwd=self._cwd)
-        self._problem = "starting"
+        self._problem, self._last_line = "starting", ""
         transport, protocol = await asyncio.get_running_loop().subprocess_exec(
             lambda: _Protocol(emit=self._forward, redact=self._redact),
             *_with_parent_death_signal(executable, self._argv),
@@ -118,7 +123,13 @@ class ChildProcess:
             if not await stopping.interrupts(child.exited.wait()):
                 child.kill_group()
                 await child.drain_output()
-                raise ChildExited(f"{self._name} {child.status()} although it was not asked to stop")
+                if self._may_end and child.has_succeeded:
+                    self._problem = None
+                    self._log.info("child.ended")
+                    await stopping.wait()
+                    return
+                said = f": {self._last_line}" if self._last_line else ""
+                raise ChildExited(f"{self._name} {child.status()} although it was not asked to stop{said}")
             child.send(signal.SIGTERM)
             await child.exited.wait()
         except asyncio.CancelledError:
@@ -131,7 +142,8 @@ class ChildProcess:
             await stopping.wait()
 
     async def _wait_until_ready(self, ready: ReadinessProbe) -> None:
-        while True:
+        child = self._running()
+        while not child.exited.is_set():
             try:
                 async with asyncio.timeout(_READINESS_TIMEOUT.total_seconds()):
                     problem = await ready()
@@ -160,6 +172,8 @@ class ChildProcess:
         return self._child
 
     def _forward(self, stream: str, line: str) -> None:
+        if stream == "stderr":
+            self._last_line = line
         self._log.info("child.output", stream=stream, line=line)
 
 
@@ -225,6 +239,11 @@ class _Child:
     def close(self) -> None:
         """Close the pipes."""
         self._transport.close()
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it has exited with code 0."""
+        return self._transport.get_returncode() == 0
 
     def status(self) -> str:
         """Describe how the process ended."""
