@@ -22,6 +22,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
+from sentinel.agent.settings import AgentSettings
+from sentinel.agent.telemetry import AgentTelemetry
 from sentinel.api import kinds
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
@@ -81,6 +83,9 @@ def settings_page() -> str:
         + _table(settings_of(FleetApiSettings))
         + "\n## The hub: `sentinel hub serve`\n\n"
         + _table(settings_of(HubSettings))
+        + "\n## An agent: `sentinel agent --config`\n\n"
+        "Relative paths are relative to the folder of the file.\n\n"
+        + _table(settings_of(AgentSettings))
         + "\n## An adapter: `sentinel adapter --config`\n\n"
         + _table(settings_of(AdapterSettings))
         + "\n## Drift detection: `sentinel drift --config`\n\n"
@@ -254,6 +259,8 @@ def metrics_page() -> str:
         expected_agents=1,
     )
     RequestMetrics(registry=hub, prefix=HUB_PREFIX)
+    agent = CollectorRegistry()
+    AgentTelemetry(registry=agent, log=get_logger("reference"))
     adapter = CollectorRegistry()
     AdapterTelemetry(registry=adapter, log=get_logger("reference"), adapter="dns")
     drift = CollectorRegistry()
@@ -277,6 +284,8 @@ def metrics_page() -> str:
             "`instance` is the id of an instance; only those out of sync are there, at most a thousand.",
             "`status` is that of gRPC. `hub_agents_expected` exists if `expected_agents` is set.\n",
             *_families(hub),
+            "\n## An agent: `GET :8080/metrics`\n",
+            *_families(agent),
             "\n## An adapter: `GET :8080/metrics`\n",
             *_families(adapter),
             "\n## The drift sidecar: `GET :8080/metrics`\n",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
+from sentinel.core.agent.offline import OfflineMode
 from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.secrets import Secret
@@ -195,14 +195,6 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_command: Annotated[tuple[str, ...], _COMMAND] = ()
     """A command that stops the proxy, for offline mode `shutdown` and when the hub drains the instance. Unset:
     SIGTERM by the pid file."""
-
-
-class OfflineMode(StrEnum):
-    """What the agent does while the hub cannot be reached."""
-
-    KEEP_RUNNING = "keep_running"
-    SHUTDOWN = "shutdown"
-    DEGRADED = "degraded"
 
 
 class RetryBackoffSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ _COMMANDS = {
         "sentinel.cli.adapter.command:adapter",
         "Run an adapter, create a new one, manage its dead letters.",
     ),
+    "agent": ("sentinel.cli.agent.command:agent", "Keep the configuration of a proxy as its hub wants it."),
     "api": ("sentinel.cli.api.command:api", "Serve the fleet API: resources, reports, conditions."),
     "apply": ("sentinel.cli.client.apply:apply", "Apply resource files to the fleet, after showing the changes."),
     "backup": ("sentinel.cli.database.backup:backup", "Back up the database of a fleet API, even while it runs."),

@@ -1,0 +1,32 @@
+"""What happens while the hub cannot be reached."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from sentinel.core.agent.offline import OfflineMode, OfflinePolicy
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "max_offline_duration", "patience"),
+    [
+        (OfflineMode.KEEP_RUNNING, None, None),
+        (OfflineMode.DEGRADED, None, None),
+        (OfflineMode.SHUTDOWN, None, timedelta(0)),
+        (OfflineMode.KEEP_RUNNING, DAY, DAY),
+        (OfflineMode.DEGRADED, DAY, DAY),
+        (OfflineMode.SHUTDOWN, DAY, DAY),
+    ],
+)
+def test_a_maximum_counts_in_any_mode(
+    mode: OfflineMode, max_offline_duration: timedelta | None, patience: timedelta | None
+) -> None:
+    assert OfflinePolicy(mode=mode, max_offline_duration=max_offline_duration).patience == patience
+
+
+def test_only_mode_degraded_counts_being_offline_as_a_problem() -> None:
+    assert [mode for mode in OfflineMode if OfflinePolicy(mode=mode).is_degraded] == [OfflineMode.DEGRADED]

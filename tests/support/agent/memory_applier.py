@@ -1,0 +1,106 @@
+"""An applier that keeps the configuration in memory and applies at once. For tests of the session with the hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sentinel.agent.applier import Applier
+from sentinel.core.agent.orders import Content, OrderKey, Report, ReportState, Running, Task
+from sentinel.core.hub.versions import content_hash
+from sentinel.runtime.lifecycle.stopping import Stopping
+
+
+class MemoryApplier(Applier):
+    """Applies whatever it gets, unless its content is among `bad`."""
+
+    def __init__(self, *, bad: Sequence[str] = ()) -> None:
+        self.changed = asyncio.Event()
+        self.bad = tuple(bad)
+        self.tasks: list[Task] = []
+        """All that it was told, once each."""
+        self.contents: list[Content] = []
+        self.secrets: dict[str, bytes] = {}
+        self.is_drained = False
+        self.stops = 0
+        self.stop_problem = ""
+        self._content: str | None = None
+        self._version = ""
+        self._message = ""
+        self._wanted: Task | None = None
+        self._reports: list[Report] = []
+        self._last_reports: dict[OrderKey, Report] = {}
+        self._seen: set[tuple[object, ...]] = set()
+
+    async def run(self, stopping: Stopping) -> None:
+        await stopping.wait()
+
+    def receive(self, task: Task) -> None:
+        key = (task.version, task.hash) if task.order is None else (task.order.key,)
+        if key in self._seen or (task.order is None and task.hash == self.running.hash):
+            return
+        self._seen.add(key)
+        self.tasks.append(task)
+        self._wanted = task
+        if task.order is not None:
+            self._report(task.order.key, ReportState.ACCEPTED)
+        self.changed.set()
+
+    @property
+    def wanted(self) -> Task | None:
+        return self._wanted
+
+    def supply(self, task: Task, content: Content) -> None:
+        if task != self._wanted:
+            return
+        self._wanted = None
+        self.contents.append(content)
+        if content.content in self.bad:
+            self._message = f"{content.version}: health check failed after 3 attempts"
+            self._finish(task, ReportState.FAILED, self._message)
+        else:
+            self._content, self._version, self._message = content.content, content.version, ""
+            is_rollback = task.order is not None and task.order.is_rollback
+            self._finish(task, ReportState.ROLLED_BACK if is_rollback else ReportState.COMPLETED)
+
+    def cannot_fetch(self, task: Task, reason: str) -> None:
+        self._wanted = None
+        self._message = reason
+        self._finish(task, ReportState.FAILED, reason)
+
+    @property
+    def running(self) -> Running:
+        content = self._content
+        return Running(
+            version=self._version, hash="" if content is None else content_hash(content), message=self._message
+        )
+
+    async def observe(self) -> Running:
+        return self.running
+
+    @property
+    def pending_reports(self) -> Sequence[Report]:
+        return tuple(self._reports)
+
+    def delivered(self, report: Report, *, is_over: bool = False) -> None:
+        self._reports.remove(report)
+
+    def report_again(self, order: OrderKey) -> None:
+        self._reports.append(self._last_reports[order])
+        self.changed.set()
+
+    async def drain(self) -> None:
+        self.is_drained = True
+
+    async def stop_proxy(self) -> str:
+        self.stops += 1
+        return self.stop_problem
+
+    def _finish(self, task: Task, state: ReportState, message: str = "") -> None:
+        if task.order is not None:
+            self._report(task.order.key, state, message)
+        self.changed.set()
+
+    def _report(self, order: OrderKey, state: ReportState, message: str = "") -> None:
+        report = self._last_reports[order] = Report(order=order, state=state, message=message)
+        self._reports.append(report)
