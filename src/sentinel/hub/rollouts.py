@@ -10,6 +10,7 @@ import msgspec
 from sentinel.core.hub.deployment import ConfigVersion as TargetVersion
 from sentinel.core.hub.deployment import Problem, Request
 from sentinel.core.hub.deployment_plan import Plan
+from sentinel.hub.obstacles import DeploymentProblem
 from sentinel.ports.hub_store import ConfigVersion
 from sentinel.ports.rollout_store import DeploymentEvent, DeploymentQuery, DeploymentRecord, RolloutRow
 from sentinel.web.idempotency import IdempotencyKey
@@ -19,8 +20,8 @@ from sentinel.web.routing import Caller
 class Obstacles(Protocol):
     """What keeps a version from being deployed, besides the plan itself."""
 
-    async def find(self, version: ConfigVersion) -> Sequence[msgspec.Struct]:
-        """Return the errors of level 3 and the missing secrets, as `RefusedText`. Raises `Unavailable`."""
+    async def find(self, version: ConfigVersion) -> Sequence[DeploymentProblem]:
+        """Return the errors of level 3 and the missing secrets. Raises `Unavailable`."""
 
 
 class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     to: TargetVersion
     problems: Sequence[Problem]
     """Of the plan: unknown ids, nothing matches, instances that are busy."""
-    obstacles: Sequence[msgspec.Struct]
+    obstacles: Sequence[DeploymentProblem]
     """Why the version cannot be deployed: see `Obstacles`."""
     diff: str
     """Unified, from what most of the instances run to the new version; empty if they run it already."""
@@ -61,7 +62,7 @@ class Rollouts(Protocol):
     async def create(self, caller: Caller, request: Request, *, key: IdempotencyKey | None) -> Created:
         """Start a deployment, or queue it.
 
-        Raises `Unprocessable` (422, its `errors` are `FieldError` or `RefusedText`) if it has problems, and
+        Raises `Unprocessable` (422, its `errors` are `FieldError` or `DeploymentProblem`) if it has problems, and
         `Conflict` (409) if an instance is busy and `queue` is false. The same key with another request is a 422.
         """
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from sentinel.core.hub.instance import Timeouts
 from sentinel.core.proxy.facts import Resolve
-from sentinel.hub import access, routes
+from sentinel.hub import access, deployment_routes, routes
 from sentinel.hub.checking import ConfigChecker
 from sentinel.hub.configs import Configs
+from sentinel.hub.deployment_http import DeploymentHandlers
 from sentinel.hub.event_feed import EventFeed
 from sentinel.hub.event_streams import EventStreams
 from sentinel.hub.http import ConfigHandlers, InstanceHandlers
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
+from sentinel.hub.obstacles import TextObstacles
 from sentinel.hub.registry import Registry
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.hub_store import HubEvent, InstanceRecord
@@ -26,6 +29,7 @@ from sentinel.web.audit import Auditor
 from sentinel.web.identity import Guard
 from tests.support.databases import backends
 from tests.support.hub import store_records
+from tests.support.hub.core_rollouts import CoreRollouts
 from tests.web.rest_caller import RestCaller, identities
 
 NO_OBSERVER: Any = SimpleNamespace(state_changed=lambda instance_id, change: None)
@@ -57,9 +61,10 @@ class RestHub(RestCaller):
         self.store = self.backend.hub
         self.facts = FakeProxyFacts()
         auditor = Auditor()
+        checker = ConfigChecker(facts=self.facts, resolve=Resolve.ERROR, clock=self.clock)
         configs = Configs(
             store=self.store,
-            checker=ConfigChecker(facts=self.facts, resolve=Resolve.ERROR, clock=self.clock),
+            checker=checker,
             clock=self.clock,
             auditor=auditor,
         )
@@ -79,11 +84,16 @@ class RestHub(RestCaller):
             ),
             streams=self.streams,
         )
-        self.routes = [*routes.config_routes(ConfigHandlers(configs)), *routes.instance_routes(instances)]
+        self.rollouts = CoreRollouts(self.store, obstacles=TextObstacles(checker), clock=self.clock)
+        self.routes = [
+            *routes.config_routes(ConfigHandlers(configs)),
+            *routes.instance_routes(instances),
+            *deployment_routes.deployment_routes(DeploymentHandlers(self.rollouts)),
+        ]
         component = Component(
             routes=self.routes,
             permissions=access.PERMISSIONS,
-            tags=routes.TAGS,
+            tags={**routes.TAGS, **deployment_routes.TAGS},
         )
         guard = Guard(identities=[identities()])
         self.app = build_app(components=[component], guard=guard, log=get_logger("test"))
@@ -109,6 +119,22 @@ class RestHub(RestCaller):
     async def add(self, *instances: InstanceRecord) -> None:
         """Store instances as if they had registered."""
         await self.store.transact(store_records.saving(*instances))
+
+    async def deploy(
+        self, config_id: str, version: int, *, ids: Sequence[str], strategy: str = "rolling", **more: object
+    ) -> dict[str, Any]:
+        """Create a deployment to these instances."""
+        body = {
+            "config_id": config_id,
+            "version": version,
+            "targets": {"ids": [*ids]},
+            "strategy": strategy,
+            **more,
+        }
+        response = await self.call("POST", "deployments", body)
+        assert response.status == 201, response
+        created: dict[str, Any] = response.json
+        return created
 
     async def events(self) -> list[HubEvent]:
         return list(await self.store.events(0, limit=100))

@@ -18,7 +18,7 @@ from tests.support.hub.store_records import instance
 from tests.support.openapi_conformance import check_operation
 from tests.web.rest_caller import ADMIN
 
-ROUTES = [route for route in RestHub().routes if not route.path.endswith("/events")]
+ROUTES = [route for route in RestHub().routes if not route.path.endswith("/v1/events")]
 """A stream has no end."""
 OPERATIONS = [(route.path, route.method.value) for route in ROUTES]
 WITH_INVALID_REQUESTS = [(route.path, route.method.value) for route in ROUTES if route.query or route.body]
@@ -47,7 +47,8 @@ class DocumentedHub:
         name = f"edge-{self._count}"
         await self.hub.push(name, VALID)
         await self.hub.add(instance(name))
-        return {"configs": name, "versions": "1", "instances": name}
+        deployment = await self.hub.deploy(name, 1, ids=[name])
+        return {"configs": name, "versions": "1", "instances": name, "deployments": deployment["id"]}
 
 
 @pytest.fixture(scope="module")
