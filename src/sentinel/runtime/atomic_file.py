@@ -10,11 +10,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write(path: Path, content: bytes, *, mode: int, keeps_mode: bool = False) -> None:
+def write(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int,
+    keeps_mode: bool = False,
+    is_exact_mode: bool = False,
+    owner_of: Path | None = None,
+) -> None:
     """Write or replace the file atomically and durably.
 
     A file that is replaced keeps its owner, so that a service can still read what an administrator has changed.
-    With `keeps_mode` it keeps its mode, too, without access for others. A symbolic link stays in place.
+    With `owner_of`, the owner is that of another file. With `keeps_mode` it keeps its mode, too, without access
+    for others. With `is_exact_mode`, the umask takes nothing from `mode`. A symbolic link stays in place.
 
     Raises `OSError`; the old content is unchanged then.
     """
@@ -23,7 +32,9 @@ def write(path: Path, content: bytes, *, mode: int, keeps_mode: bool = False) ->
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(file, "wb") as output:
-            _keep_owner(file, target, keeps_mode=keeps_mode)
+            _keep_owner(file, target if owner_of is None else owner_of, keeps_mode=keeps_mode)
+            if is_exact_mode:
+                os.fchmod(file, mode)
             output.write(content)
             output.flush()
             os.fsync(file)
