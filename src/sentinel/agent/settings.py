@@ -230,7 +230,7 @@ class OfflineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an agent. Relative paths are relative to the folder of the file."""
+    """The settings of an agent. Relative paths, also of programs, are relative to the folder of the file."""
 
     hub: HubConnectionSettings
     """The connection to the hub."""
@@ -269,7 +269,9 @@ def load(**options: Unpack[loader.LoadOptions]) -> Loaded[AgentSettings]:
     if problems:
         return msgspec.structs.replace(loaded, settings=None, problems=tuple(problems), entries=())
     folder = Path.cwd() if file is None else Path.cwd() / file.parent
-    return msgspec.structs.replace(loaded, settings=_relative_to(folder, loaded.settings))
+    settings = loaded.settings
+    paths = {name: _relative_to(folder, getattr(settings, name)) for name in settings.__struct_fields__}
+    return msgspec.structs.replace(loaded, settings=msgspec.structs.replace(settings, **paths))
 
 
 def _problems(settings: AgentSettings) -> Iterator[tuple[str, str]]:
@@ -300,13 +302,20 @@ def _commands(proxy: ProxySettings) -> Sequence[tuple[str, Sequence[str]]]:
     )
 
 
-def _relative_to(folder: Path, struct: msgspec.Struct) -> msgspec.Struct:
-    """Return the struct with each path, also of inner structs, relative to a folder."""
-    changed: dict[str, object] = {}
-    for name in struct.__struct_fields__:
-        value = getattr(struct, name)
-        if isinstance(value, Path):
-            changed[name] = folder / value
-        elif isinstance(value, msgspec.Struct):
-            changed[name] = _relative_to(folder, value)
-    return msgspec.structs.replace(struct, **changed)
+def _relative_to(folder: Path, value: object) -> object:
+    """Return a value whose paths, also of inner structs, are relative to a folder.
+
+    The program of a command is a path if it has a slash, otherwise it is looked for in `PATH`.
+    """
+    match value:
+        case Path():
+            return folder / value
+        case (str() as program, *words) if "/" in program:
+            return (str(folder / program), *words)
+        case msgspec.Struct():
+            names = value.__struct_fields__
+            return msgspec.structs.replace(
+                value, **{name: _relative_to(folder, getattr(value, name)) for name in names}
+            )
+        case _:
+            return value

@@ -24,11 +24,11 @@ class MemoryApplier(Applier):
         self.is_drained = False
         self.stops = 0
         self.stop_problem = ""
-        self._content: str | None = None
+        self._text: str | None = None
         self._version = ""
         self._message = ""
-        self._wanted: Task | None = None
-        self._reports: list[Report] = []
+        self._task: Task | None = None
+        self._pending: list[Report] = []
         self._last_reports: dict[OrderKey, Report] = {}
         self._seen: set[tuple[object, ...]] = set()
 
@@ -41,36 +41,36 @@ class MemoryApplier(Applier):
             return
         self._seen.add(key)
         self.tasks.append(task)
-        self._wanted = task
+        self._task = task
         if task.order is not None:
             self._report(task.order.key, ReportState.ACCEPTED)
         self.changed.set()
 
     @property
     def wanted(self) -> Task | None:
-        return self._wanted
+        return self._task
 
     def supply(self, task: Task, content: Content) -> None:
-        if task != self._wanted:
+        if task != self._task:
             return
-        self._wanted = None
+        self._task = None
         self.contents.append(content)
         if content.content in self.bad:
             self._message = f"{content.version}: health check failed after 3 attempts"
             self._finish(task, ReportState.FAILED, self._message)
         else:
-            self._content, self._version, self._message = content.content, content.version, ""
+            self._text, self._version, self._message = content.content, content.version, ""
             is_rollback = task.order is not None and task.order.is_rollback
             self._finish(task, ReportState.ROLLED_BACK if is_rollback else ReportState.COMPLETED)
 
     def cannot_fetch(self, task: Task, reason: str) -> None:
-        self._wanted = None
+        self._task = None
         self._message = reason
         self._finish(task, ReportState.FAILED, reason)
 
     @property
     def running(self) -> Running:
-        content = self._content
+        content = self._text
         return Running(
             version=self._version, hash="" if content is None else content_hash(content), message=self._message
         )
@@ -80,13 +80,13 @@ class MemoryApplier(Applier):
 
     @property
     def pending_reports(self) -> Sequence[Report]:
-        return tuple(self._reports)
+        return tuple(self._pending)
 
     def delivered(self, report: Report, *, is_over: bool = False) -> None:
-        self._reports.remove(report)
+        self._pending.remove(report)
 
     def report_again(self, order: OrderKey) -> None:
-        self._reports.append(self._last_reports[order])
+        self._pending.append(self._last_reports[order])
         self.changed.set()
 
     async def drain(self) -> None:
@@ -103,4 +103,4 @@ class MemoryApplier(Applier):
 
     def _report(self, order: OrderKey, state: ReportState, message: str = "") -> None:
         report = self._last_reports[order] = Report(order=order, state=state, message=message)
-        self._reports.append(report)
+        self._pending.append(report)

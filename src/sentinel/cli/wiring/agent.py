@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -9,11 +10,11 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from sentinel.agent.applier import Applier
 from sentinel.agent.hub_connection import HubConnection
 from sentinel.agent.sampling import Sampling
 from sentinel.agent.settings import REGISTRATION_TOKEN, AgentSettings, HubConnectionSettings
 from sentinel.agent.telemetry import AgentTelemetry
+from sentinel.cli.wiring.applier import build_applier
 from sentinel.cli.wiring.serve import ServiceContext
 from sentinel.core.agent.offline import OfflinePolicy
 from sentinel.core.agent.proxy_metrics import MetricNames
@@ -44,8 +45,8 @@ def build_agent(settings: AgentSettings, *, stop_agent: Callable[[], None], cont
     log = get_logger("agent")
     registry = CollectorRegistry()
     telemetry = AgentTelemetry(registry=registry, log=log)
-    instance_id = settings.instance.id or socket.gethostname()
-    applier = Applier()
+    applying = build_applier(settings, environ=os.environ, clock=context.clock, log=log)
+    applier, instance_id = applying.applier, applying.instance_id
     metrics = None if settings.proxy.metrics_url is None else ProxyMetrics(settings.proxy.metrics_url)
     sampling = Sampling(
         None if metrics is None else metrics.fetch,
@@ -88,6 +89,7 @@ def build_agent(settings: AgentSettings, *, stop_agent: Callable[[], None], cont
 
     async def close() -> None:
         await client.close()
+        await applying.close()
         if metrics is not None:
             await metrics.close()
 
@@ -96,6 +98,7 @@ def build_agent(settings: AgentSettings, *, stop_agent: Callable[[], None], cont
         loops=(applier.run, connection.run),
         checks={"hub": connection.problem},
         registry=registry,
+        start=applier.start,
         close=close,
     )
     return BuiltAgent(part, instance_id)

@@ -34,7 +34,7 @@ class Finished(msgspec.Struct, frozen=True):
     output: str
 
 
-async def run(words: Sequence[str], *, timeout: timedelta, folder: Path, environ: Mapping[str, str]) -> Finished:
+async def run(words: Sequence[str], *, timeout: timedelta, environ: Mapping[str, str]) -> Finished:
     """Run a command to its end. Raises `ProxyFailure` if it cannot be started, or takes too long.
 
     Its output goes to a file that is deleted already, not to a pipe: a restart may leave a daemon behind that
@@ -49,7 +49,6 @@ async def run(words: Sequence[str], *, timeout: timedelta, folder: Path, environ
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=folder,
                 env={name: value for name, value in environ.items() if name not in _WITHHELD},
                 start_new_session=True,
             )

@@ -47,11 +47,10 @@ class LocalProxy:
         stop_command: Sequence[str] = (),
         health_url: str | None = None,
         health_timeout: timedelta = timedelta(seconds=2),
-        folder: Path,
         environ: Mapping[str, str],
         user_agent: str = "sentinel-agent",
     ) -> None:
-        """Commands run in `folder`, with `environ`. Raises `Misconfigured` for an invalid URL."""
+        """Commands get `environ`. Raises `Misconfigured` for an invalid URL."""
         self._file = ConfigPath(config_path)
         self._pid_file = None if pid_file is None else PidFile(pid_file)
         self._test_command = test_command
@@ -59,7 +58,6 @@ class LocalProxy:
         self._restart_command = restart_command
         self._stop_command = stop_command
         self._health_timeout = health_timeout
-        self._folder = folder
         self._environ = environ
         self._health: RestClient | None = None
         self._health_path = ""
@@ -159,7 +157,7 @@ class LocalProxy:
         return "" if self._health is None else f"{self._health.base_url}{self._health_path}"
 
     async def _run(self, words: Sequence[str], timeout: timedelta) -> commands.Finished:
-        return await commands.run(words, timeout=timeout, folder=self._folder, environ=self._environ)
+        return await commands.run(words, timeout=timeout, environ=self._environ)
 
     async def _require(self, words: Sequence[str], timeout: timedelta) -> None:
         """Run a command that has to succeed."""
