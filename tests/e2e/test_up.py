@@ -349,13 +349,13 @@ async def test_the_loop_survives_a_stuck_or_closed_output(output: str, tmp_path:
 
 
 async def test_a_demo_creates_a_fleet_and_continues_after_a_restart(tmp_path: Path) -> None:
-    async with UpProcess(tmp_path, "--demo") as first:
+    async with UpProcess(tmp_path, "--demo", "--agents=0") as first:
         await first.until_printed("(fjord-pool): creates a NodePool")
         async with FleetHttp(await first.url()) as fleet:
             created = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
             await until_ready(fleet, f"clusters/{created['amber']}")
         first_end = await first.stop()
-    async with UpProcess(tmp_path, "--demo") as second, FleetHttp(await second.url()) as fleet:
+    async with UpProcess(tmp_path, "--demo", "--agents=0") as second, FleetHttp(await second.url()) as fleet:
         kept = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
         second_end = await second.stop()
 
@@ -447,6 +447,7 @@ async def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
             "--demo",
             "--listen=127.0.0.1:0",
             "--listen-grpc=127.0.0.1:0",
+            "--agents=0",
         ),
         f"--data-dir={tmp_path}",
         stdout=writing,

@@ -23,7 +23,7 @@ class PidFile:
             draft.write_text(self._text)
             draft.replace(self._path)
         except OSError as error:
-            raise Misconfigured(f"system: pid-file {self._path}: {error.strerror or error}") from error
+            raise Misconfigured(f"pid-file {self._path}: {error.strerror or error}") from error
 
     def remove(self) -> None:
         with suppress(OSError):

@@ -60,11 +60,13 @@ class Proxy:
         *,
         remarks: Collection[str] = (),
         load: Callable[[], LoadedConfiguration],
+        pid_file: Path | None = None,
         metrics: Metrics,
         clock: Clock,
         log: Log,
     ) -> None:
-        """`remarks` are the warnings about the file that were logged. `load` reads it again, for a reload."""
+        """`remarks` are the warnings about the file that were logged. `load` reads it again, for a reload.
+        `pid_file` replaces that of the configuration."""
         self._load = load
         self._log = log
         self._started_with = configuration
@@ -81,8 +83,9 @@ class Proxy:
         )
         self.listeners: Sequence[ProxyListener] = ()
         self._metrics_listener = MetricsListener(metrics=metrics, log=log)
-        pid_file = configuration.system.pid_file
-        self._pid_file = None if pid_file is None else PidFile(Path(pid_file))
+        if pid_file is None and configuration.system.pid_file is not None:
+            pid_file = Path(configuration.system.pid_file)
+        self._pid_file = None if pid_file is None else PidFile(pid_file)
 
     @property
     def pools(self) -> Mapping[str, UpstreamPool]:

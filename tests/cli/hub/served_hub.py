@@ -30,9 +30,13 @@ class ServedHub(RestHub):
         await self._server.close()
         await super().__aexit__()
 
+    @property
+    def url(self) -> str:
+        return f"http://{self._server.address}"
+
     async def run(self, *words: object, token: str = ADMIN, stdin: str = "") -> tuple[int, str, str]:
         """Run `sentinel hub` with these words; return its exit code, stdout and stderr."""
-        environ = {"SENTINEL_SERVER": f"http://{self._server.address}", "SENTINEL_TOKEN": token}
+        environ = {"SENTINEL_SERVER": self.url, "SENTINEL_TOKEN": token}
         return await serving.run(command, *words, environ=environ, stdin=stdin)
 
     async def read(self, *words: object) -> Any:

@@ -103,7 +103,7 @@ async def test_the_live_view_restores_the_screen_on_exit(tmp_path: Path) -> None
     terminal, command_side = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sentinel.cli", "up", "--demo", "--listen=127.0.0.1:0"),
-        "--listen-grpc=127.0.0.1:0",
+        *("--listen-grpc=127.0.0.1:0", "--agents=0"),
         *("--data-dir", str(tmp_path / "data")),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=command_side,

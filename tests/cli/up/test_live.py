@@ -11,15 +11,17 @@ from rich.console import Console
 
 from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.up.activity import Activity, ActivityLevel
-from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, KindState
+from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, InstancesState, KindState
 from sentinel.cli.up.live import LogBuffer, run_live_view
 from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import ExampleCommand
 from sentinel.core.fleet.documents import ConditionStatus
+from sentinel.core.hub.states import State
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.health import Health
 from sentinel.testing.clock import START
+from tests.cli.up.instances.documents import make_instance
 from tests.cli.up.reports import REQUIRED, SECOND, decide_on, make_summary, report_cycle
 
 SHOW_CURSOR, LEAVE_SCREEN = "\x1b[?25h", "\x1b[?1049l"
@@ -73,6 +75,47 @@ def screen(
     )
     console.print(frame)
     return console.export_text().splitlines()
+
+
+def test_instances_are_shown_within_the_smallest_terminal() -> None:
+    dashboard = busy_dashboard()
+    edges = tuple(make_instance(f"edge-{number}", zone="abcab"[number - 1]) for number in range(1, 6))
+    dashboard.instances = InstancesState(edges, 5)
+
+    small, large = screen(dashboard), screen(dashboard, width=120, height=40)
+
+    assert (len(small), len(large)) == (24, 40)
+    for lines in (small, large):
+        text = "\n".join(lines)
+        assert "instances (5)  5 online" in text
+        assert all(f"● {edge.id}/{edge.labels['zone']} online edge@1" in text for edge in edges)
+        assert "try next" in text
+        assert sum("max age expired" in line for line in lines) >= 3
+
+
+def test_without_instances_nothing_is_shown_of_them() -> None:
+    assert "instances" not in "\n".join(screen(busy_dashboard()))
+
+
+def test_an_instance_that_needs_attention_comes_first_and_says_why() -> None:
+    dashboard = busy_dashboard()
+    healthy = [make_instance(f"edge-{number}") for number in range(1, 30)]
+    broken = [
+        make_instance("edge-30", state=State.OFFLINE),
+        make_instance("edge-31", running="edge@1", assigned="edge@2", in_sync=False),
+        make_instance("edge-32", running="edge@1", assigned="edge@1", in_sync=False),
+    ]
+    dashboard.instances = InstancesState((*healthy, *broken), 40)
+
+    lines = screen(dashboard)
+
+    start = next(index for index, line in enumerate(lines) if "instances (40)" in line)
+    first = lines[start + 1]
+    assert "29" not in first
+    assert "✕ edge-30" in first
+    assert "edge@1 → edge@2" in " ".join(lines[start + 1 : start + 3])
+    assert "more" in lines[start + 3]
+    assert "2 out of sync" in lines[start]
 
 
 def row(lines: Sequence[str], name: str) -> list[str]:

@@ -126,6 +126,13 @@ def test_agents_on_other_machines_need_a_token_and_a_warning() -> None:
     assert "travel unencrypted on 192.0.2.7:1" in exposed.warnings[0]
 
 
+def test_agents_run_here_if_asked_for_and_five_in_the_demo() -> None:
+    assert plan().agents == 0
+    assert plan(is_demo=True).agents == 5
+    assert plan(is_demo=True, agents=0).agents == 0
+    assert plan(agents=2).agents == 2
+
+
 def test_settings_about_another_api_are_ignored() -> None:
     of_another_api = {
         "SENTINEL_RESOURCE_TYPE": "gadgets",
@@ -190,6 +197,7 @@ def test_a_token_is_needed_if_other_machines_can_reach_the_api(listen: str, is_e
         ({"listen_grpc": "0"}, "--listen-grpc: expected an address"),
         ({"sets": ("offline_threshold=1s",)}, "offline_threshold: expected more than heartbeat_interval"),
         ({"sets": ("tls_cert=x",)}, "tls_key: expected a file"),
+        ({"sets": ("tls_cert=x", "tls_key=y"), "agents": 1}, "--agents: expected 0 with tls_cert"),
         ({"sets": ("max_age_redy=3s",)}, "max_age_ready"),
         ({"sets": ("poll_interval=5",)}, "poll_interval"),
         ({"sets": ("concurrency=0",)}, "concurrency"),

@@ -31,6 +31,7 @@ _MAX_PAGES = 10_000
 class _Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
     next: str | None = None
+    total: int = 0
 
 
 class HubClient:
@@ -45,6 +46,11 @@ class HubClient:
             decode(item, InstanceDocument)
             async for item in self._all("instances", {name: text for name, text in query.items() if text})
         ]
+
+    async def first_instances(self, size: int) -> tuple[list[InstanceDocument], int]:
+        """Return the first page, and how many instances there are."""
+        page = await self._get("instances", _Page, query={"size": str(size)})
+        return [decode(item, InstanceDocument) for item in page.items], page.total
 
     async def instance(self, instance_id: str) -> InstanceDocument:
         return await self._get(_instance(instance_id), InstanceDocument)

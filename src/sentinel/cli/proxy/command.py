@@ -37,8 +37,15 @@ _MARGIN = timedelta(seconds=2)
     help="Add this number to each port that the configuration listens on, so that several proxies on one machine"
     " can share a configuration.",
 )
+@click.option(
+    "--pid-file",
+    type=click.Path(path_type=Path),
+    help="Write the process id here instead of to the pid-file of the configuration.",
+)
 @options.log_options
-def proxy(config: Path, is_test: bool, port_offset: int, log_overrides: Mapping[str, str]) -> int:
+def proxy(
+    config: Path, is_test: bool, port_offset: int, pid_file: Path | None, log_overrides: Mapping[str, str]
+) -> int:
     """Run the small proxy: a reverse proxy for HTTP/1.1 that reads the fleet's proxy configuration.
 
     It is not a product of its own. It exists for trying out agents and rollouts with a real process: it has the
@@ -54,7 +61,7 @@ def proxy(config: Path, is_test: bool, port_offset: int, log_overrides: Mapping[
     if loaded.configuration is None:
         return refuse(loaded.problems)
     return serve(
-        partial(_assemble, config, loaded, loaded.configuration, port_offset),
+        partial(_assemble, config, loaded, loaded.configuration, port_offset, pid_file),
         name="proxy",
         component="proxy",
         log=LogSettings(
@@ -81,10 +88,16 @@ def _assemble(
     loaded: LoadedConfiguration,
     configuration: Configuration,
     port_offset: int,
+    pid_file: Path | None,
     context: ServiceContext,
 ) -> Assembly:
     built = build_proxy(
-        configuration, remarks=loaded.remarks, file=config, port_offset=port_offset, context=context
+        configuration,
+        remarks=loaded.remarks,
+        file=config,
+        port_offset=port_offset,
+        pid_file=pid_file,
+        context=context,
     )
     if loaded.unimplemented:
         context.log.warning("proxy.not_implemented", ignored=loaded.unimplemented)

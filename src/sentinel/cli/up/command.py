@@ -17,7 +17,8 @@ from click.core import ParameterSource
 from sentinel.cli import options
 from sentinel.cli.client.session import parse_duration
 from sentinel.cli.up.data_dir import DataDir, UnusableDataDir, UpTokens, default_folder
-from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
+from sentinel.cli.up.instances.ports import MAX_INSTANCES
+from sentinel.cli.up.plan import DEMO_AGENTS, UpOptions, UpPlan, make_plan
 from sentinel.cli.up.view import ReadyFile, ViewOptions
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
@@ -41,6 +42,13 @@ def _parse_path(context: click.Context, parameter: click.Parameter, text: str | 
 
 @click.command
 @click.option("--demo", is_flag=True, help="Create a small fleet, then change, break and repair it continually.")
+@click.option(
+    "--agents",
+    metavar="N",
+    type=click.IntRange(0, MAX_INSTANCES),
+    help="Run this many agents in three zones, each with a proxy, as child processes. Default: 0, with --demo"
+    f" {DEMO_AGENTS}.",
+)
 @click.option(
     "--data-dir",
     "folder",
@@ -96,6 +104,7 @@ def _parse_path(context: click.Context, parameter: click.Parameter, text: str | 
 @options.log_options
 def up(
     demo: bool,
+    agents: int | None,
     folder: Path | None,
     listen: str | None,
     listen_grpc: str | None,
@@ -115,6 +124,8 @@ def up(
     second, and the sample adapters validation, dns and provision respond. A terminal shows a live view, a pipe or
     file gets a line for each activity. Ctrl-C stops it; the next start continues with the same fleet.
 
+    With --agents, proxies and their agents run beside it: change the configuration of the proxies at the hub.
+
     Change settings of the pulses, the adapters and the API with --set max_age_ready=1m or
     SENTINEL_TASK_TIMEOUT=5s. Only warnings and errors are logged by default.
     """
@@ -131,6 +142,7 @@ def up(
             sets=tuple(sets),
             logging=log_overrides,
             is_demo=demo,
+            agents=agents,
         ),
         environ=os.environ,
         database_url=data_dir.database_url,
@@ -149,7 +161,11 @@ def up(
         with data_dir.locked():
             adapters = [each.adapter.name for each in plan.adapters]
             tokens = data_dir.tokens(
-                adapters, has_demo=demo, has_admin=plan.is_exposed, has_agent=plan.is_exposed_to_agents
+                adapters,
+                has_demo=demo,
+                has_admin=plan.is_exposed,
+                has_agent=plan.is_exposed_to_agents,
+                has_instances=plan.agents > 0,
             )
             return _run(plan, data_dir, tokens, view_options=view_options, random=random)
     except UnusableDataDir as error:

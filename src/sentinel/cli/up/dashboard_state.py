@@ -1,4 +1,4 @@
-"""The state that the live view shows: the resources, the recent activity and the totals.
+"""The state that the live view shows: the resources, the proxy instances, the recent activity and the totals.
 
 Observers of the pulses and adapters update it, and the fleet is read through the API, as by any other client. So
 the live view shows what users of the API see.
@@ -15,6 +15,7 @@ import msgspec
 from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.up.activity import Activity
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
+from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.ports.publisher import PublishOutcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch, StreamReport
 
@@ -37,6 +38,14 @@ class KindState(msgspec.Struct, frozen=True):
     @property
     def is_complete(self) -> bool:
         return len(self.resources) == self.total
+
+
+class InstancesState(msgspec.Struct, frozen=True):
+    """The proxy instances, as last read from the hub."""
+
+    instances: Sequence[InstanceDocument] = ()
+    total: int = 0
+    """More than the number of `instances` if not all were read."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -64,6 +73,7 @@ class DashboardState:
     def __init__(self, *, started: datetime) -> None:
         self.started = started
         self.totals = Totals()
+        self.instances = InstancesState()
         self._activities: deque[Activity] = deque(maxlen=_MAX_ACTIVITIES)
         self._kinds: dict[str, KindState] = {}
         self._names: dict[str, str] = {}

@@ -5,6 +5,7 @@
     tokens/         the tokens of the pulses and adapters, a file each
     admin-token     the token for users, if other machines can reach the API
     agent-token     the registration token for agents, if other machines can reach the hub
+    instances/      the folders of proxy instances, with --agents
     up.lock         locked by the running process
 
 Only its owner can read the files. Pulses and adapters authenticate with tokens here as they do in production, so
@@ -56,6 +57,8 @@ class UpTokens(msgspec.Struct, frozen=True, kw_only=True):
     adapters: Mapping[str, TokenFile]
     """By the adapter's name."""
     demo: TokenFile | None = None
+    instances: TokenFile | None = None
+    """For assigning configurations to the instances of this process."""
     admin: TokenFile | None = None
     """For users, if they need a token."""
     agent: TokenFile | None = None
@@ -64,7 +67,15 @@ class UpTokens(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def secrets(self) -> Iterator[str]:
         """All tokens, for redaction."""
-        for each in (self.pulse, self.viewer, *self.adapters.values(), self.demo, self.admin, self.agent):
+        for each in (
+            self.pulse,
+            self.viewer,
+            *self.adapters.values(),
+            self.demo,
+            self.instances,
+            self.admin,
+            self.agent,
+        ):
             if each is not None:
                 yield each.token
 
@@ -104,12 +115,23 @@ class DataDir:
         return f"sqlite:///{self.folder / 'fleet.db'}"
 
     @property
+    def instances_folder(self) -> Path:
+        """The folders of proxy instances."""
+        return self.folder / "instances"
+
+    @property
     def tokens_file(self) -> Path:
         """The tokens file of the API server."""
         return self.folder / "tokens.yaml"
 
     def tokens(
-        self, adapters: Iterable[str], *, has_demo: bool, has_admin: bool, has_agent: bool = False
+        self,
+        adapters: Iterable[str],
+        *,
+        has_demo: bool,
+        has_admin: bool,
+        has_agent: bool = False,
+        has_instances: bool = False,
     ) -> UpTokens:
         """Return all tokens, creating those that are missing. Raises `UnusableDataDir`."""
         return UpTokens(
@@ -119,6 +141,7 @@ class DataDir:
                 name: self.part_token(f"adapter-{name}", role=Role.ADAPTER, adapter=name) for name in adapters
             },
             demo=self.part_token("demo", role=Role.OPERATOR) if has_demo else None,
+            instances=self.part_token("instances", role=Role.OPERATOR) if has_instances else None,
             admin=self.admin_token() if has_admin else None,
             agent=self.agent_token() if has_agent else None,
         )

@@ -44,6 +44,9 @@ KINDS = Kinds(
 DEFAULTS: Mapping[str, str] = {"poll_interval": "1s", "pulse_on_progress": "true"}
 """Defaults of every pulse here, quicker than usual because a user is watching."""
 
+DEMO_AGENTS = 5
+"""The number of agents with --demo."""
+
 DEMO_DEFAULTS: Mapping[str, str] = {"max_age_not_ready": "3s", "max_age_ready": "30s"}
 """Further defaults with --demo."""
 
@@ -101,6 +104,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     sets: tuple[str, ...] = ()
     logging: Mapping[str, str] = {}
     is_demo: bool = False
+    agents: int | None = None
 
 
 class PlannedAdapter(msgspec.Struct, frozen=True):
@@ -120,6 +124,8 @@ class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
     agents_address: Address
     """Where the hub serves agents, over gRPC."""
     hub: HubSettings
+    agents: int
+    """How many agents and proxies run here, as child processes."""
     kinds: Kinds
     broker: BrokerSettings | None
     """None for the broker in this process."""
@@ -162,6 +168,7 @@ def make_plan(
         server=server,
         agents_address=agents_address,
         hub=hub,
+        agents=plan_loader.agents,
         kinds=kinds,
         broker=broker,
         pulses=tuple(pulses),
@@ -178,6 +185,7 @@ class _PlanLoader:
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.secrets: list[str] = []
+        self.agents = (DEMO_AGENTS if options.is_demo else 0) if options.agents is None else options.agents
         self._options = options
         keys = dict.fromkeys(each.partition("=")[0].strip() for each in options.sets)
         self.problems += [
@@ -248,6 +256,10 @@ class _PlanLoader:
             example=HUB_DEFAULTS["listen_grpc"],
         )
         self.problems += address_problems
+        if self.agents and loaded.tls_cert is not None:
+            self.problems.append(
+                "--agents: expected 0 with tls_cert, because the agents that run here would need certificates"
+            )
         if address is None:
             return None, loaded
         self.warnings += hub_settings.warnings(loaded, address)

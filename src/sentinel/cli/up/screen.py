@@ -1,7 +1,8 @@
 """One frame of the live view: a pure function of the dashboard, the time and the terminal's size.
 
 80 columns and 24 lines are enough for everything; a larger terminal shows more rows. Resources that wait for
-something come first, so that they are visible in a large fleet.
+something come first, so that they are visible in a large fleet. Proxy instances are several in a line
+(`instance_grid`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sentinel.cli.client.resource_table import ResourceSummary
+from sentinel.cli.up import instance_grid
 from sentinel.cli.up.activity import Activity, ActivityLevel
 from sentinel.cli.up.dashboard_state import DashboardState, KindState
 from sentinel.cli.up.welcome import ExampleCommand
@@ -55,7 +57,10 @@ def draw(
     header += spacing
     footer = [*spacing, *_examples(examples, width)[: max(height // 4, 1)]]
     kinds = dashboard.kinds
-    free = height - len(header) - len(footer) - len(spacing) - 1  # the line of totals
+    instances = instance_grid.draw(dashboard.instances, width=width, max_lines=max(height // 8, 2))
+    if instances:
+        instances += spacing
+    free = height - len(header) - len(footer) - len(instances) - len(spacing) - 1  # the line of totals
     min_activities = max(_MIN_ACTIVITIES, height // 4)
     row_counts = _distribute(free - len(kinds) - min_activities, [len(kind.resources) for kind in kinds])
     fleet = [
@@ -67,6 +72,7 @@ def draw(
         *header,
         *fleet,
         *spacing,
+        *instances,
         _totals(dashboard, now, width),
         *_activities(dashboard, max(free - len(fleet), 1), width),
         *footer,

@@ -8,10 +8,11 @@ while the API still serves, so that adapters can report the work in progress.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from random import Random
+from random import Random, SystemRandom
 from typing import TypeVar
 
 import msgspec
@@ -21,9 +22,14 @@ from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up import welcome
 from sentinel.cli.up.activity import AdapterActivityObserver, PulseActivityObserver
 from sentinel.cli.up.dashboard_state import DashboardObserver
-from sentinel.cli.up.data_dir import DataDir, TokenFile, UpTokens
+from sentinel.cli.up.data_dir import DataDir, TokenFile, UnusableDataDir, UpTokens
 from sentinel.cli.up.demo import Demo
 from sentinel.cli.up.dns_service import DnsReroutingClient, DnsService
+from sentinel.cli.up.instances import configurations, ports
+from sentinel.cli.up.instances.application import application_part
+from sentinel.cli.up.instances.first_configuration import FirstConfiguration
+from sentinel.cli.up.instances.folders import InstanceFolder, folders
+from sentinel.cli.up.instances.processes import InstanceProcesses
 from sentinel.cli.up.plan import PlannedAdapter, UpPlan
 from sentinel.cli.up.view import View, ViewOptions
 from sentinel.cli.wiring import api as wiring
@@ -34,6 +40,7 @@ from sentinel.cli.wiring.hub import build_sql_hub
 from sentinel.cli.wiring.pulse import build_pulse, build_pulse_metrics, build_watched_fleet
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.cli.wiring.server import build_database, build_server, configured_identities
+from sentinel.core.hub.states import State
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.publisher import Publisher
@@ -96,6 +103,7 @@ class UpSession:
             stopping=self._stopping,
             redact=context.redactor.redact,
         )
+        self._instances = _prepare_instances(plan, data_dir)
         self._dns = DnsService(log=get_logger("dns"))
         self._memory = MemoryBroker()
         self._publishers = {each.resource_type: self._build_publisher(each) for each in plan.pulses}
@@ -159,6 +167,7 @@ class UpSession:
                 *(self._pulse_factory(each) for each in self._plan.pulses),
                 self._view_part,
                 *self._demo_factories(),
+                *self._instance_factories(),
             ],
             shared=[
                 SharedResource("view", self.view.on_loop),
@@ -292,11 +301,47 @@ class UpSession:
         return self.view.part(
             self._url,
             agents_address=_reachable(self._hub.listener.address),
+            proxies=[f"{each.id} {each.url}" for each in self._instances],
             connect=lambda: self._connection(self._tokens.viewer),
         )
 
     def _connection(self, token: TokenFile) -> ServerConnection:
         return ServerConnection(server=self._url, token=token.token, environ=_NO_PROXY)
+
+    def _instance_factories(self) -> list[PartFactory]:
+        """Their processes are last: they take a while, and the rest need not wait."""
+        token = self._tokens.instances
+        if not self._instances or token is None:
+            return []
+        chosen = self._instances[0].ports
+        agent_token = self._tokens.agent
+
+        def state_of(instance_id: str) -> State | None:
+            known = self._hub.registry.get(instance_id)
+            return None if known is None else known.life.state
+
+        processes = InstanceProcesses(
+            self._instances,
+            hub=lambda: _reachable(self._hub.listener.address),
+            token_file=None if agent_token is None else agent_token.path,
+            state_of=state_of,
+            environ=os.environ,
+            log_level=self._plan.server.log.level,
+            log=get_logger("instances"),
+            redact=self._redactor.redact,
+        )
+        first = FirstConfiguration(
+            connect=lambda: self._connection(token),
+            instances=[each.id for each in self._instances],
+            content=configurations.forwarding(chosen),
+            on_activity=self.view.show,
+            clock=self._clock,
+        )
+        return [
+            lambda: application_part(chosen, log=get_logger("application")),
+            *processes.factories,
+            first.part,
+        ]
 
     def _demo_factories(self) -> list[PartFactory]:
         random, token = self._random, self._tokens.demo
@@ -325,6 +370,21 @@ def _reachable(address: Address) -> Address:
     """Return an address at which this machine reaches a listener that may be on all interfaces."""
     loopback = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
     return Address(loopback.get(address.host, address.host), address.port)
+
+
+def _prepare_instances(plan: UpPlan, data_dir: DataDir) -> Sequence[InstanceFolder]:
+    """Choose the ports of the instances. Raises `UnusableDataDir`."""
+    if not plan.agents:
+        return []
+    root = data_dir.instances_folder
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        chosen = ports.load_or_choose(root / "ports.json", random=SystemRandom())
+    except OSError as error:
+        raise UnusableDataDir(f"{root}: {(error.strerror or str(error)).lower()}") from error
+    except ports.NoFreePorts as error:
+        raise UnusableDataDir(str(error)) from error
+    return folders(root, count=plan.agents, ports=chosen)
 
 
 def _info(plan: UpPlan) -> Info:

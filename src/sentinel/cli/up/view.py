@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -23,6 +23,7 @@ from sentinel.cli.up.activity import Activity, format_line
 from sentinel.cli.up.dashboard_state import DashboardState
 from sentinel.cli.up.data_dir import PRIVATE, DataDir, TokenFile, UnusableDataDir, write_temporary
 from sentinel.cli.up.fleet_poller import FleetPoller
+from sentinel.cli.up.instance_poller import InstancePoller
 from sentinel.cli.up.plan import UpPlan
 from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.ports.clock import Clock
@@ -141,8 +142,15 @@ class View:
             name = activity.name or self.dashboard.name_of(activity.resource_id)
             self._print(format_line(msgspec.structs.replace(activity, name=name)))
 
-    def part(self, url: str, *, agents_address: Address, connect: Callable[[], ServerConnection]) -> Part:
-        """Build the view as a part, once the addresses are known."""
+    def part(
+        self,
+        url: str,
+        *,
+        agents_address: Address,
+        proxies: Sequence[str] = (),
+        connect: Callable[[], ServerConnection],
+    ) -> Part:
+        """Build the view as a part, once the addresses are known. `proxies` are those that run here."""
         poller = FleetPoller(
             kinds=self._plan.watched,
             dashboard=self.dashboard,
@@ -150,11 +158,14 @@ class View:
             clock=self._clock,
             connect=connect,
         )
+        instance_poller = InstancePoller(
+            dashboard=self.dashboard, on_activity=self.show, clock=self._clock, connect=connect
+        )
         token_file = None if self._admin_token is None else self._admin_token.path
         examples = welcome.example_commands(url, token_file=token_file)
 
         async def start() -> None:
-            self._print_banner(url, agents_address, examples)
+            self._print_banner(url, agents_address, proxies, examples)
 
         async def wait_for_readiness(stopping: Stopping) -> None:
             while not self._health.readiness().is_ok:
@@ -163,7 +174,7 @@ class View:
             self._announce_ready(url, agents_address)
             await stopping.wait()
 
-        loops: list[Loop] = [poller.run, wait_for_readiness]
+        loops: list[Loop] = [poller.run, instance_poller.run, wait_for_readiness]
         if self._options.is_live:
             from sentinel.cli.up.live import console_on, run_live_view
 
@@ -200,7 +211,13 @@ class View:
         # Adapters and resources put any text in messages; escape control characters.
         self._stdout.write(printable(text) + "\n")
 
-    def _print_banner(self, url: str, agents_address: Address, examples: list[welcome.ExampleCommand]) -> None:
+    def _print_banner(
+        self,
+        url: str,
+        agents_address: Address,
+        proxies: Sequence[str],
+        examples: list[welcome.ExampleCommand],
+    ) -> None:
         """Print the banner once, however often the view is restarted."""
         if self._has_banner:
             return
@@ -214,6 +231,7 @@ class View:
         for line in welcome.banner(
             url,
             agents_address=agents_address,
+            proxies=proxies,
             watched=self._plan.watched,
             ignored=[kind for kind in self._plan.kinds if not kind.required_adapters],
             broker="in this process"

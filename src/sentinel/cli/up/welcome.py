@@ -58,6 +58,7 @@ def banner(
     url: str,
     *,
     agents_address: Address,
+    proxies: Sequence[str] = (),
     watched: Sequence[KindRules],
     ignored: Sequence[KindRules],
     broker: str,
@@ -72,6 +73,8 @@ def banner(
     yield f"sentinel is listening at {url}"
     yield f"  fleet API  {url}/api/hyperfleet/v1, described at {url}/docs"
     yield f"  hub        {url}/api/v1; agents register at {agents_address}"
+    if proxies:
+        yield f"  proxies    {', '.join(proxies)}"
     yield f"  probes     {url}/healthz, {url}/readyz; metrics at {url}/metrics"
     kinds = [f"{kind.plural} ({', '.join(kind.required_adapters)})" for kind in watched]
     yield f"  watching   {', '.join(kinds) or 'nothing: no kind requires an adapter'}"

@@ -18,6 +18,7 @@ def build_proxy(
     remarks: Collection[str],
     file: Path,
     port_offset: int = 0,
+    pid_file: Path | None = None,
     context: ServiceContext,
 ) -> Proxy:
     """Build the proxy. A reload reads `file` again, and logs only those warnings that are not among `remarks`."""
@@ -25,6 +26,7 @@ def build_proxy(
         configuration,
         remarks=remarks,
         load=partial(configuration_file.load, file, port_offset=port_offset),
+        pid_file=pid_file,
         metrics=context.metrics,
         clock=context.clock,
         log=context.log,

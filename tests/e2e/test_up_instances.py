@@ -1,0 +1,105 @@
+"""`sentinel up --agents`: agents and proxies as real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sentinel.cli.up.instances.ports import Ports
+from tests.support.processes.up import TIMEOUT, UpProcess, get
+
+QUICK = {"SENTINEL_OFFLINE_THRESHOLD": "60s"}
+"""A machine that stalls must not look like an agent that is gone."""
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Return the processes below this one, with their commands."""
+    found: dict[int, str] = {}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (thread / "children").read_text().split()):
+            found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+            found |= descendants(child)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def first_of(processes: Mapping[int, str], words: str) -> int:
+    return next(pid for pid, command in processes.items() if words in command)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not condition():  # noqa: ASYNC110  # processes have no signal for others
+            await asyncio.sleep(0.05)
+
+
+async def instances(url: str) -> dict[str, dict[str, Any]]:
+    _, body = await get(f"{url}/api/v1/instances")
+    return {each["id"]: each for each in msgspec.json.decode(body)["items"]}
+
+
+def runs(instance: Mapping[str, Any], version: str) -> bool:
+    return bool(instance["in_sync"] and instance["assigned"] == version and instance["current"])
+
+
+async def until_instances(url: str, condition: Callable[[Mapping[str, dict[str, Any]]], bool]) -> None:
+    seen: Mapping[str, Any] = {}
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            while not condition(seen := await instances(url)):  # noqa: ASYNC110  # it is polled over HTTP
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"expected something else of the instances within {TIMEOUT} s, got {seen}") from None
+
+
+def proxy_url(data_dir: Path, number: int) -> str:
+    ports = msgspec.json.decode((data_dir / "instances" / "ports.json").read_bytes(), type=Ports)
+    return f"http://127.0.0.1:{ports.listener + number}"
+
+
+async def test_agents_and_proxies_run_restart_and_end_with_up(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path, "--agents=2", environ=QUICK) as up:
+        url = await up.url()
+        registered = await instances(url)
+        await until_instances(url, lambda seen: all(runs(each, "edge@1") for each in seen.values()))
+        before = descendants(up.pid)
+        response = await get(f"{proxy_url(tmp_path, 2)}/anything")
+
+        agent, proxy = first_of(before, " agent "), first_of(before, " proxy ")
+        for pid in (agent, proxy):
+            os.kill(pid, signal.SIGKILL)
+        await up.until_event("part.failed")
+        await until(lambda: len(now := descendants(up.pid)) == len(before) and {agent, proxy}.isdisjoint(now))
+        during = descendants(up.pid)
+        ended = await up.stop()
+
+    assert {each["labels"]["zone"] for each in registered.values()} == {"a", "b"}
+    assert sorted(registered) == ["edge-1", "edge-2"]
+    assert response == (200, b"hello from the application\n")
+    assert len(before) == 4
+    assert {agent, proxy}.isdisjoint(during)
+    assert ended == 0
+    assert not any(map(is_running, during))
+
+
+async def test_nothing_outlives_up_when_it_is_killed(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path, "--agents=1", environ=QUICK) as up:
+        await up.url()
+        processes = descendants(up.pid)
+
+        os.kill(up.pid, signal.SIGKILL)
+        await until(lambda: not any(map(is_running, processes)))
+
+    assert len(processes) == 2
