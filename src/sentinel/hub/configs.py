@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from sentinel.core.hub.versions import VersionName, content_hash, is_config_id
+from sentinel.core.ids import MAX_ID_LENGTH
 from sentinel.core.proxy.check import Report
 from sentinel.core.proxy.difference import Difference
 from sentinel.core.proxy.problem import Severity
@@ -238,8 +239,11 @@ class Configs:
 
 
 def _errors(new: NewVersion, config_id: str | None = None) -> Iterator[FieldError]:
-    if config_id is not None and (not is_config_id(config_id) or config_id in _RESERVED):
-        yield FieldError("id", "expected letters, digits and ._- only, such as edge, and not validate")
+    if config_id is not None and not is_config_id(config_id):
+        expected = f"letters, digits and ._~- only, at most {MAX_ID_LENGTH}, such as edge"
+        yield FieldError("id", f"expected {expected}, got {shown(config_id)}")
+    elif config_id in _RESERVED:
+        yield FieldError("id", f"expected another id, because configs/{config_id} is a route of the API")
     if config_id is not None and new.content is None:
         yield FieldError("content", "expected the text of the configuration")
     if config_id is None and (new.content is None) == (new.copy_of is None):

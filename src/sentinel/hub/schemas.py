@@ -98,7 +98,7 @@ class NewAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NewConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A configuration to create, with its first version."""
 
-    id: Annotated[str, Meta(description="Letters, digits and ._- only.")]
+    id: Annotated[str, Meta(description="Letters, digits and ._~- only; not validate.")]
     content: Annotated[str, Meta(description="The text, in KDL.")]
     change_summary: Summary = ""
 

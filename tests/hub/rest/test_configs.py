@@ -57,12 +57,22 @@ async def test_an_id_that_is_taken_is_a_conflict(hub: RestHub) -> None:
     assert (await hub.call("GET", "configs/edge/versions/1")).json["content"] == VALID
 
 
-@pytest.mark.parametrize("config_id", ["", "a/b", "a@1", "..", "validate", "x" * 200])
+@pytest.mark.parametrize("config_id", ["", "a/b", "a@1", "..", "x" * 200])
 async def test_a_bad_id_is_refused(hub: RestHub, config_id: str) -> None:
     response = await hub.call("POST", "configs", {"id": config_id, "content": VALID})
 
     assert response.status == 400
-    assert [error["field"] for error in response.json["errors"]] == ["id"]
+    (error,) = response.json["errors"]
+    assert error["field"] == "id"
+    assert error["message"].startswith("expected letters, digits and ._~- only, at most 128, such as edge, got ")
+
+
+async def test_an_id_that_is_a_route_is_refused_with_the_reason(hub: RestHub) -> None:
+    response = await hub.call("POST", "configs", {"id": "validate", "content": VALID})
+
+    assert response.status == 400
+    message = "expected another id, because configs/validate is a route of the API"
+    assert response.json["errors"] == [{"field": "id", "message": message}]
 
 
 async def test_an_invalid_text_is_refused_with_all_its_errors(hub: RestHub) -> None:
