@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import timedelta
 
 import msgspec
@@ -225,6 +226,49 @@ class InstanceContract(HubSuite):
 
         assert (list(both), list(one)) == (["drained", "long-offline"], ["drained"])
         assert (list(offline), list(drained)) == (["long-offline"], ["drained"])
+
+    async def test_long_removed_instances_are_deleted(self, hub: HubStore) -> None:
+        early, late = MOMENT - MICROSECOND, MOMENT
+        await hub.transact(
+            saving(
+                *(instance(name, State.REMOVED, since=early) for name in ("gone-c", "gone-a", "gone-b")),
+                instance("just-gone", State.REMOVED, since=late),
+                instance("offline", State.OFFLINE, since=early),
+                instance("online", State.ONLINE, since=early),
+            )
+        )
+
+        counts = [await hub.expire_removed(MOMENT, limit=2)]
+        left = await hub.instances_by_id(["gone-a", "gone-b", "gone-c"])
+        counts += [await hub.expire_removed(MOMENT, limit=2), await hub.expire_removed(MOMENT, limit=2)]
+
+        assert (counts, [*left]) == ([2, 1, 0], ["gone-c"])
+        assert await hub.count_by_state() == dict.fromkeys((State.OFFLINE, State.ONLINE, State.REMOVED), 1)
+        assert await hub.instance("just-gone") is not None
+
+    async def test_a_deleted_instance_leaves_nothing_assigned(self, hub: HubStore) -> None:
+        def note(transaction: HubTransaction) -> None:
+            for name in ("gone", "here"):
+                transaction.note_assigned(name, 1, API_1)
+
+        await hub.transact(saving(instance("gone", State.REMOVED), instance("here", State.ONLINE)))
+        await hub.transact(note)
+
+        await hub.expire_removed(MOMENT + SECOND, limit=9)
+
+        assert not await hub.was_assigned("gone", 1, API_1)
+        assert await hub.was_assigned("here", 1, API_1)
+
+    async def test_an_id_that_registers_again_is_not_deleted(self, hub: HubStore) -> None:
+        names = [f"edge-{number}" for number in range(20)]
+        await hub.transact(saving(*(instance(name, State.REMOVED) for name in names)))
+
+        def register(name: str) -> Awaitable[None]:
+            return hub.transact(saving(instance(name, State.ONLINE, incarnation=2)))
+
+        await together(*(register(name) for name in names), hub.expire_removed(MOMENT + SECOND, limit=99))
+
+        assert await hub.count_by_state() == {State.ONLINE: 20}
 
     async def test_instances_are_counted_by_state(self, hub: HubStore) -> None:
         states = [State.ONLINE, State.ONLINE, State.OFFLINE, State.REMOVED]

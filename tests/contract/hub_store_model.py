@@ -297,6 +297,11 @@ class HubStoreMachine(RuleBasedStateMachine):
         before = MOMENT + max(0, self._step - age) * SECOND
         self._agree(lambda hub: hub.expire_events(before, limit=limit))
 
+    @rule(age=st.integers(0, 10), limit=SOME_LIMIT)
+    def expire_removed(self, age: int, limit: int) -> None:
+        before = MOMENT + max(0, self._step - age) * SECOND
+        self._agree(lambda hub: hub.expire_removed(before, limit=limit))
+
     @rule()
     def reopen(self) -> None:
         self._backend = self._run(self.stores.reopened(self._backend))

@@ -22,6 +22,7 @@ CALLS: dict[str, Callable[[HubStore], Awaitable[object]]] = {
     "leaving": lambda hub: hub.leaving(offline_before=MOMENT, drain_before=MOMENT, limit=1),
     "count_by_state": lambda hub: hub.count_by_state(),
     "out_of_sync": lambda hub: hub.out_of_sync(limit=1),
+    "expire_removed": lambda hub: hub.expire_removed(MOMENT, limit=1),
     "flush": lambda hub: hub.flush([heartbeats(instance("edge-1"))]),
     "metrics": lambda hub: hub.metrics("edge-1", since=MOMENT, limit=1),
     "thin_metrics": lambda hub: hub.thin_metrics(MOMENT, limit=1),

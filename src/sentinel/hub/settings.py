@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -15,12 +15,19 @@ from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
 
+_MARGIN: Final = timedelta(hours=1)
+"""For clocks that differ, and for rows that are deleted later than they may be."""
+
 
 class HubRetentionSettings(RetentionSettings, frozen=True, kw_only=True):
     """How long old rows are kept."""
 
     events: timedelta = timedelta(hours=1)
     """How long events are kept for streams to go on with."""
+
+    removed_instances: timedelta = timedelta(days=7)
+    """How long removed instances can still be read by their ids. They are kept in any case until an hour after
+    their session tokens have expired and their metrics are deleted."""
 
 
 class HubSettings(ServerSettings, frozen=True, kw_only=True):
@@ -79,6 +86,15 @@ class HubSettings(ServerSettings, frozen=True, kw_only=True):
 
     retention: HubRetentionSettings = msgspec.field(default_factory=HubRetentionSettings)
     """How long old rows are kept."""
+
+    @property
+    def removed_retention(self) -> timedelta:
+        """How long removed instances are kept.
+
+        The id of a deleted instance begins with the first incarnation. Nothing of an earlier one may be left then:
+        no valid token, and no metrics.
+        """
+        return max(self.retention.removed_instances, max(self.session_ttl, self.metrics_retention) + _MARGIN)
 
     @property
     def timeouts(self) -> Timeouts:

@@ -230,6 +230,13 @@ class HubStore(Protocol):
         """Return instances, removed ones excluded, that do not run what is assigned to them, in the order of their
         ids."""
 
+    async def expire_removed(self, before: datetime, *, limit: int) -> int:
+        """Delete instances that were removed before this time, in the order of their ids.
+
+        What they were ever assigned is forgotten, too: another Register of such an id begins with the first
+        incarnation. Their samples are left to `expire_metrics`.
+        """
+
     async def flush(self, heartbeats: Sequence[Heartbeats]) -> None:
         """Write what heartbeats reported, in one transaction, without events. Idempotent.
 

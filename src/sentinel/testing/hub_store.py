@@ -75,6 +75,9 @@ class MemoryHubStore:
     async def out_of_sync(self, *, limit: int) -> Sequence[InstanceRecord]:
         return await self._database.call("out_of_sync", lambda: self._tables.instances.out_of_sync(limit))
 
+    async def expire_removed(self, before: datetime, *, limit: int) -> int:
+        return await self._database.call("expire_removed", lambda: self._tables.expire_removed(before, limit))
+
     async def flush(self, heartbeats: Sequence[Heartbeats]) -> None:
         await self._database.call("flush", lambda: self._tables.flush(heartbeats))
 

@@ -66,6 +66,10 @@ class InstanceTable(dict[str, InstanceRecord]):
         counts = Counter(each.version.config_id for each in assignments if each is not None)
         return {each: counts[each] for each in config_ids if counts[each]}
 
+    def was_removed(self, instance_id: str, before: datetime) -> bool:
+        life = self[instance_id].life
+        return life.state is State.REMOVED and life.since < before
+
     def _ordered(self) -> Iterable[InstanceRecord]:
         return (self[each] for each in sorted(self))
 
@@ -160,6 +164,14 @@ class HubTables:
         """The versions that each incarnation has ever been assigned."""
         self.metrics = MetricsTable()
         self.events = EventTable()
+
+    def expire_removed(self, before: datetime, limit: int) -> int:
+        removed = [each for each in sorted(self.instances) if self.instances.was_removed(each, before)][:limit]
+        for instance_id in removed:
+            del self.instances[instance_id]
+        for key in [each for each in self.assigned if each[0][0] in removed]:
+            del self.assigned[key]
+        return len(removed)
 
     def flush(self, heartbeats: Iterable[Heartbeats]) -> None:
         for beats in heartbeats:

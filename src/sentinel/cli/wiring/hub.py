@@ -210,6 +210,7 @@ def build_hub(
                 RetentionRule("events", settings.retention.events, store.expire_events),
                 RetentionRule("metrics", settings.metrics_retention, store.expire_metrics),
                 RetentionRule("metrics", THIN_AFTER, store.thin_metrics),
+                RetentionRule("removed instances", settings.removed_retention, store.expire_removed),
             ),
             refresh=telemetry.refresh_if_stale,
         ),

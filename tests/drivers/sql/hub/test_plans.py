@@ -89,6 +89,7 @@ def key_of_sqlite(plan: str) -> str:
         (statements.COUNT_BY_STATE, "hub_instances_by_state"),
         (statements.SILENT, "hub_instances_by_state"),
         (statements.LEAVING, "hub_instances_by_state"),
+        (statements.LOCK_REMOVED, "hub_instances_by_state"),
         (statements.OUT_OF_SYNC, "hub_instances_out_of_sync"),
         (statements.ASSIGNED_COUNTS, "hub_instances_by_config"),
         (statements.TO_THIN, "hub_metrics_not_thinned"),

@@ -120,6 +120,18 @@ LEAVING = Statement(
     .order_by(instances.c.state, instances.c.id)
     .limit(_limit)
 )
+LOCK_REMOVED = Statement(
+    select(instances.c.id)
+    .where(_has_one_of([State.REMOVED]), instances.c.since < _before)
+    .order_by(instances.c.id)
+    .limit(_limit)
+    .with_for_update()
+)
+"""Locked, so that none of them begins another incarnation before it is deleted."""
+DELETE_REMOVED = (
+    Statement(delete(instances).where(_is_one_of(instances.c.id))),
+    Statement(delete(assigned).where(_is_one_of(assigned.c.instance_id))),
+)
 COUNT_BY_STATE = Statement(select(instances.c.state, func.count()).group_by(instances.c.state))
 OUT_OF_SYNC = Statement(_in_order.where(is_out_of_sync).limit(_limit))
 

@@ -84,6 +84,17 @@ class SqlHubStore:
     async def out_of_sync(self, *, limit: int) -> Sequence[InstanceRecord]:
         return [rows.to_instance(row) for row in await self._rows(statements.OUT_OF_SYNC, limit=limit)]
 
+    async def expire_removed(self, before: datetime, *, limit: int) -> int:
+        def delete(session: Session) -> int:
+            found = [
+                row[0] for row in session.rows(statements.LOCK_REMOVED, before=to_micros(before), limit=limit)
+            ]
+            for statement in statements.DELETE_REMOVED if found else ():
+                session.run(statement, ids=rows.json_texts(found))
+            return len(found)
+
+        return await self._database.write(delete)
+
     async def flush(self, heartbeats: Sequence[Heartbeats]) -> None:
         await self._database.write(lambda session: metrics.flush(session, heartbeats))
 
