@@ -8,34 +8,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sentinel.drivers.hub_tls import HubTls
-from sentinel.runtime.certificate_authority import KeyPair, Subject
-from sentinel.testing.hub_agent import HubAgent
-from tests.support.clocks import MonotonicSeconds
+from sentinel.runtime.certificate_authority import Subject
 from tests.support.hub.authority import Authority
-from tests.support.hub.in_process import SECOND, InProcessHub, refused
+from tests.support.hub.in_process import SECOND, refused
+from tests.support.hub.secure import SecureHub
 
 PERMISSION_DENIED = grpc.StatusCode.PERMISSION_DENIED
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
-
-
-class SecureHub(InProcessHub):
-    """A hub that only talks to agents with certificates."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder)
-        self.seconds = MonotonicSeconds()
-        tls = HubTls(self.authority.paths, monotonic=self.seconds)
-        super().__init__(certificates=tls, credentials=tls.server_credentials())
-
-    def holder(self, pair: KeyPair, instance_id: str = "edge-1") -> HubAgent:
-        """An agent that connects with this certificate, and has no registration token."""
-        credentials = grpc.ssl_channel_credentials(self.authority.certificate, pair.key_pem, pair.certificate_pem)
-        return self.agent(instance_id, token="", credentials=credentials)
-
-    def read_files(self) -> None:
-        """Let so much time pass that files are read again."""
-        self.seconds.now += 2
 
 
 @pytest.fixture

@@ -88,6 +88,8 @@ class HubSession:
         self._on_registered()
         self._observer.registered(session)
         self._sampling.set_interval(session.heartbeat_interval)
+        if not is_first:
+            self._sampling.expire()
         async with asyncio.TaskGroup() as tasks:
             if is_first:
                 # What is assigned between registration and subscription comes with a heartbeat.

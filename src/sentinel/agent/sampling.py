@@ -26,8 +26,6 @@ FetchMetrics: TypeAlias = Callable[[timedelta], Awaitable[str]]
 MAX_TIMEOUT: Final = timedelta(seconds=5)
 _FIRST_INTERVAL: Final = timedelta(seconds=30)
 """Until the hub names one."""
-_FRESH: Final = timedelta(seconds=5)
-"""A sample of this age is reported as that of now."""
 
 
 class Undelivered(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +57,8 @@ class Sampling:
         self._period = Stopping()
         self._last: Scrape | None = None
         self._samples: Sequence[Sample] = ()
+        self._is_fresh = False
+        """Whether the last sample was taken for the next heartbeat. Otherwise it is reported with its time."""
 
     async def run(self) -> None:
         """Sample for ever."""
@@ -71,6 +71,10 @@ class Sampling:
         if interval != self._interval:
             self._interval = interval
             self._period.request()
+
+    def expire(self) -> None:
+        """Take note that the last sample was taken before the session began."""
+        self._is_fresh = False
 
     async def sample(self) -> None:
         """Scrape once. A proxy that cannot be scraped has no sample; it may be restarting."""
@@ -88,13 +92,15 @@ class Sampling:
         self.active_connections = scrape.active_connections
         self.proxy_version = scrape.version or self.proxy_version
         self._samples = metrics_buffer.add(self._samples, Sample(self._clock.now(), metrics))
+        self._is_fresh = True
         self._observer.scraped("")
         self._observer.buffered(len(self._samples))
 
     def undelivered(self) -> Undelivered:
         """Return what the next heartbeat has to deliver."""
         samples = self._samples
-        if samples and timedelta(0) <= self._clock.now() - samples[-1].time <= _FRESH:
+        is_fresh, self._is_fresh = self._is_fresh, False
+        if samples and is_fresh:
             return Undelivered(metrics=samples[-1].metrics, buffered=samples[:-1], samples=samples)
         return Undelivered(metrics=None, buffered=samples, samples=samples)
 

@@ -27,7 +27,11 @@ def add(samples: Sequence[Sample], sample: Sample, *, max_samples: int = MAX_SAM
     """
     start = sample.time - MAX_AGE
     second = sample.time.replace(microsecond=0)
-    kept = [each for each in samples if start < each.time < second]
+    # They are ascending, so only the ends have to be looked at.
+    first = next((index for index, each in enumerate(samples) if each.time > start), len(samples))
+    kept = [*samples[first:]]
+    while kept and kept[-1].time >= second:
+        kept.pop()
     kept.append(sample)
     width = _FIRST_WIDTH
     while len(kept) > max_samples and width < MAX_AGE:

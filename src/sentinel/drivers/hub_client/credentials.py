@@ -7,7 +7,8 @@ was replaced a moment before its key, change nothing: what was loaded before sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -53,9 +54,11 @@ class LoadedTls(msgspec.Struct, frozen=True):
 class WatchedTls:
     """The current content of the files."""
 
-    def __init__(self, files: TlsFiles, *, log: Log) -> None:
+    def __init__(self, files: TlsFiles, *, log: Log, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Load the files. Raises `Misconfigured` if they cannot be used."""
-        self._watched = WatchedFiles(files.paths, lambda: _load(files), log=log, event="tls.unusable")
+        self._watched = WatchedFiles(
+            files.paths, lambda: _load(files), log=log, event="tls.unusable", monotonic=monotonic
+        )
 
     def get(self) -> LoadedTls:
         """Return what to use now. The same object as long as the files are the same."""
