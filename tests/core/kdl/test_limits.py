@@ -156,3 +156,11 @@ def test_repeated_text_is_read_and_upgraded(unit: str) -> None:
     upgraded = kdl.upgrade(unit * 300)
 
     assert kdl.parse(upgraded.text).problems == upgraded.problems
+
+
+@pytest.mark.parametrize("unit", ['#"', '"#', '"a', '\\"', '"{ ', " k="])
+def test_a_long_line_takes_no_longer_than_many_short_ones(unit: str) -> None:
+    """Looking for the end of the line once per string would take minutes."""
+    text = 'a "' + unit * (200_000 // len(unit))
+
+    assert kdl.parse(text).document.nodes[0].name == "a"

@@ -105,7 +105,7 @@ def told(text: str | bytes) -> list[str]:
         ),
         (
             'a "x\n',
-            '1:3: expected " on the same line, got the end of the line (write " where the string ends)',
+            '1:3: expected a quote after "x, got none (write "x")',
         ),
         (
             'a "x\n y"',

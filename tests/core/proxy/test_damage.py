@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sentinel.core import kdl
-from sentinel.core.proxy.problem import Problem
+from sentinel.core.proxy.check import check
+from sentinel.core.proxy.problem import Level, Problem
 from sentinel.core.proxy.validation import check_schema
 
 VALID = """\
@@ -107,12 +108,11 @@ def test_a_brace_too_many_causes_no_other_problem(number: int) -> None:
     assert check_damaged([*LINES[:number], "}", *LINES[number:]]) == []
 
 
-@pytest.mark.parametrize("number", [number for number, line in enumerate(LINES) if '"' in line])
-def test_a_quote_that_is_missing_causes_no_other_problem(number: int) -> None:
-    line = LINES[number]
-    last = line.rindex('"')
+@pytest.mark.parametrize("quote", [at for at, char in enumerate(VALID) if char == '"'])
+def test_a_quote_that_is_missing_is_one_problem(quote: int) -> None:
+    report = check(kdl.parse(VALID[:quote] + VALID[quote + 1 :]))
 
-    assert check_damaged([*LINES[:number], line[:last] + line[last + 1 :], *LINES[number + 1 :]]) == []
+    assert [(problem.level, problem.code) for problem in report.problems] == [(Level.SYNTAX, "unclosed-string")]
 
 
 @pytest.mark.parametrize(

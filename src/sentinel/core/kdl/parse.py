@@ -13,11 +13,20 @@ from typing import Final
 
 import msgspec
 
+from sentinel.core.kdl import lost_quotes
 from sentinel.core.kdl import text as texts
 from sentinel.core.kdl.document import Document, Node, Place
 from sentinel.core.kdl.edits import Edits
 from sentinel.core.kdl.entries import Draft, read_annotation, read_entry, skip_equals
-from sentinel.core.kdl.lex import NODE_ENDS, NODE_ENDS_OR_BLOCK, TERMINATORS, VALUES, Kind, Scanner
+from sentinel.core.kdl.lex import (
+    NODE_ENDS,
+    NODE_ENDS_OR_BLOCK,
+    TERMINATORS,
+    VALUES,
+    Kind,
+    RepairingScanner,
+    Scanner,
+)
 from sentinel.core.kdl.problems import Code, Problem, ProblemList
 from sentinel.core.kdl.values import read_name, take, warn_of_url
 
@@ -53,11 +62,22 @@ def parse(source: str | bytes) -> Parsed:
     problems = ProblemList()
     text = texts.read(source, problems)
     scanner = Scanner(text.text, problems, start=text.start)
+    parsed = _parsed(scanner)
+    lost = {found.start: found for piece in scanner.open_strings if (found := lost_quotes.find(text.text, *piece))}
+    if not lost:
+        return parsed
+    del parsed
+    problems = ProblemList()
+    texts.read(source, problems)
+    return _parsed(RepairingScanner(text.text, problems, start=text.start, lost=lost))
+
+
+def _parsed(scanner: Scanner) -> Parsed:
     parser = _Parser(scanner)
     nodes, is_damaged = parser.nodes()
     is_damaged |= parser.is_misnested or scanner.is_cut
     document = Document(nodes, is_damaged, parser.is_misnested)
-    return Parsed(document, problems.sorted(), scanner.warnings.sorted())
+    return Parsed(document, scanner.problems.sorted(), scanner.warnings.sorted())
 
 
 def corrections(source: str) -> Edits:
@@ -153,8 +173,7 @@ class _Parser:
                 is_spaced = read_entry(scanner, draft, is_spaced=is_spaced)
         if scanner.kind is Kind.COMMENT:
             warn_of_url(scanner)
-        draft.is_damaged |= scanner.has_open_string
-        scanner.has_open_string = False
+        self._note_open_string(draft)
         if scanner.kind in TERMINATORS:
             scanner.advance()
         if name is None:
@@ -186,12 +205,18 @@ class _Parser:
         if draft.block is not None:
             message = "expected the end of the node after }, got a second block of children"
             scanner.report_here(Code.UNEXPECTED, message, "write all children in one block")
+        self._note_open_string(draft)
         place = Place(scanner.line, scanner.column)
         nodes, is_damaged = self._block(place, column)
         draft.children += nodes
         draft.block = draft.block or place
         draft.has_block = True
         draft.is_damaged |= is_damaged
+
+    def _note_open_string(self, draft: Draft) -> None:
+        """A node with a string of which a quote is missing is damaged, but its children are not."""
+        draft.is_damaged |= self._scanner.has_open_string
+        self._scanner.has_open_string = False
 
     def _hidden(self, draft: Draft, column: int) -> bool:
         """Read what is commented out by a slashdash. Returns whether white space follows."""

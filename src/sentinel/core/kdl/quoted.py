@@ -12,7 +12,8 @@ from typing import Final, assert_never
 
 from sentinel.core.kdl import strings
 from sentinel.core.kdl.characters import NEWLINE, NEWLINES, SPACES
-from sentinel.core.kdl.problems import Code, shortened
+from sentinel.core.kdl.lost_quotes import LostQuote
+from sentinel.core.kdl.problems import MAX_PROBLEMS, Code, shortened
 from sentinel.core.kdl.source import LaterQuote, Source
 
 _LINE: Final = re.compile(f"[^{NEWLINES}]*+")
@@ -21,7 +22,8 @@ _BODY_WITH_NEWLINES: Final = re.compile(r'(?:[^"\\]++|\\(?s:.))*+')
 _MULTILINE_BODY: Final = re.compile(r'(?:[^"\\]++|\\(?s:.)|"(?!""))*+')
 _ESCAPED_QUOTES: Final = re.compile(rf'\\"([^"\\{NEWLINES}]*+)\\"')
 _RAW_QUOTE: Final = re.compile(r'"#|#"')
-_AFTER_STRING: Final = re.compile(rf"[{SPACES}{NEWLINES};}})=/\\,\]]|\Z")
+_AFTER_STRING: Final = re.compile(rf"[{SPACES}{NEWLINES};}})=\\,\]]|/[/*-]|\Z")
+_STOP: Final = re.compile(f'["{NEWLINES}]')
 _SPACE: Final = re.compile(f"[{SPACES}]")
 _THREE: Final = '"""'
 
@@ -55,6 +57,23 @@ def read_after_backslash(source: Source) -> tuple[str, int]:
     return found[1], found.end()
 
 
+def read_lost(source: Source, lost: LostQuote) -> str:
+    """Report a string of which a quote is missing, and return its value."""
+    source.has_open_string = True
+    value = source.text[lost.body_start : lost.body_end]
+    if "#" not in source.text[lost.start : lost.body_start]:
+        _report_bad_escapes(source, lost.body_start, lost.body_end)
+        value = strings.unescape(value)
+    expected = "a quote before" if lost.is_opening else "a quote after"
+    source.report(
+        Code.UNCLOSED_STRING,
+        lost.start,
+        f"expected {expected} {shortened(source.text[lost.start : lost.end])}, got none",
+        f"write {shortened(strings.quote(value))}",
+    )
+    return value
+
+
 def _escaped(source: Source, start: int) -> tuple[str, int]:
     text = source.text
     end = _end(_BODY, text, start)
@@ -73,15 +92,19 @@ def _escaped(source: Source, start: int) -> tuple[str, int]:
 
 def _raw(source: Source, start: int, hashes: str) -> tuple[str, int]:
     text, closing = source.text, '"' + hashes
-    line_end = _end(_LINE, text, start)
-    end = text.find(closing, start, line_end)
-    if end < 0:
-        following = _RAW_QUOTE.search(text, line_end)
-        if following is None or not text.startswith(closing, following.start()):
-            return _unclosed(source, start, closing)
-        end = following.start()
-        source.edit(source.start, end + len(closing), strings.quote(text[start:end]))
-        _report_newline(source, hashes + _THREE)
+    line_end = len(text)
+    for stop in _STOP.finditer(text, start):
+        if text.startswith(closing, stop.start()):
+            return text[start : stop.start()], stop.start() + len(closing)
+        if stop[0] != '"':
+            line_end = stop.start()
+            break
+    following = _RAW_QUOTE.search(text, line_end)
+    if following is None or not text.startswith(closing, following.start()):
+        return _unclosed(source, start, closing)
+    end = following.start()
+    source.edit(source.start, end + len(closing), strings.quote(text[start:end]))
+    _report_newline(source, hashes + _THREE)
     return text[start:end], end + len(closing)
 
 
@@ -126,7 +149,7 @@ def _multiline(source: Source, start: int, hashes: str) -> tuple[str, int]:
 
 def _report_bad_escapes(source: Source, start: int, end: int) -> None:
     for offset, escape in strings.bad_escapes(source.text, start, end):
-        if source.is_replaced(escape):
+        if source.is_replaced(escape) or escape == "\\":  # at the end of a string without an end
             continue
         if escape == "\\/":
             suggestion = "write / without the backslash"
@@ -197,6 +220,8 @@ def _unclosed(source: Source, start: int, closing: str) -> tuple[str, int]:
         f"write {closing} where the string ends",
     )
     end = _end(_LINE, source.text, start)
+    if len(source.open_strings) < MAX_PROBLEMS:
+        source.open_strings.append((source.line_piece, end))
     return source.text[start:end], end
 
 

@@ -37,6 +37,10 @@ class Source:
         """Whether a string or comment without an end swallowed the rest of the file."""
         self.has_open_string = False
         """Whether a string without an end swallowed the rest of a line, since the parser last looked."""
+        self.open_strings: list[tuple[int, int]] = []
+        """The pieces of lines with a string without an end, their start and end. A bounded number of them."""
+        self.line_piece = start
+        """Where the current line starts, or where what started on an earlier line ends."""
         self.absent: set[str] = set()
         """Closing quotes that the rest of the document does not have, so that nobody searches for them again."""
         self.later_quote: LaterQuote | None = None

@@ -147,7 +147,7 @@ def warn_of_url(scanner: Scanner) -> None:
     if scheme is None:
         return
     rest = scanner.text[start : scanner.end].split(maxsplit=1)[0]
-    url = scheme[0] + rest
+    url = (scheme[0] + rest).removesuffix('"')
     message = f"expected a URL in quotes, got {shortened(url)}, in which // starts a comment"
     place = (scanner.line, scanner.column - len(scheme[0]))
     scanner.warnings.add(Code.COMMENT_IN_URL, place, message, f"write {shortened(strings.quote(url))}")

@@ -1,0 +1,152 @@
+"""One lost quote is one problem, and everything around the string is read as it was meant."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from sentinel.core import kdl
+from sentinel.core.kdl import Code
+from tests.support.examples import examples
+
+WORDS = ("web", "127.0.0.1:8443", "/api/v1", "*.example.com", "404", "max-age=60; preload", "a b", "{id}", "GET")
+TEXTS = st.sampled_from(WORDS).map(lambda text: f'"{text}"')
+SINGLE_WORDS = st.sampled_from([word for word in WORDS if " " not in word]).map(lambda text: f'"{text}"')
+
+
+def entries(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(texts, texts.map("key={}".format), texts.map("key=(t){}".format), st.just("7"))
+
+
+def lines(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """A line as people write it: a node, one that opens a block, or one with a block on the same line."""
+    return st.builds(
+        "node {}{}".format,
+        st.lists(entries(texts), min_size=1, max_size=3).map(" ".join),
+        st.sampled_from(["", " // c", " {", " { }", ' { child "x" }', " { child 1; other }"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('a "x {\n  b\n}', "a x { b }"),
+        ('a x" {\n  b\n}', "a x { b }"),
+        ('a k="x {\n}', "a k=x"),
+        ('a k=x" { b }', "a k=x { b }"),
+        ('a (t)x"', "a (t)x"),
+        ('"x {\n}', "x"),
+        ('x" 1', "x 1"),
+        ('a { b "x }', "a { b x }"),
+        ('a {b x"}', "a { b x }"),
+        ('a {b "x}', "a { b x }"),
+        ('a "x{\n}', "a x"),
+        ('a "/{id}', 'a "/{id}"'),
+        ('a "{ x }', 'a "{ x }"'),
+        ('a { b "x; c 1 }', "a { b x; c 1 }"),
+        ('a "max-age=1; preload', 'a "max-age=1; preload"'),
+        ('a { b "x; c "y" }', "a { b x; c y }"),
+        ('a "x k="y" 1', "a x k=y 1"),
+        ('a "x "y" "z"', "a x y z"),
+        ('a "x" y" "z"', "a x y z"),
+        ('a x" "y" "z"', "a x y z"),
+        ('a "x y  ', 'a "x y"'),
+        ('a "x // c', "a x"),
+        ('a "x // say "c"', "a x"),
+        ('a "x" "y // say', "a x y"),
+        ('a "x /* c */ 1', "a x 1"),
+        ('a "x \\\n 1', "a x 1"),
+        ('a "\\u{e9} {\n}', 'a "é"'),
+        ('a #"\\ {\n}', 'a "\\\\"'),
+        ('a #"x" { b }', "a x { b }"),
+        ('a x"# { b }', "a x { b }"),
+        ('a r#"x" { b }', "a x { b }"),
+        ('a #"x"# "y', "a x y"),
+        ('/* "\n */ a "x', "a x"),
+        ('a "x" \\\n y" 1', "a x y 1"),
+        ('\ufeffa "x', "a x"),
+        ('a {b" 1 }', "a { b 1 }"),
+        ('a {id}" 1', 'a "{id}" 1'),
+        ('a x"\nb k=(t)"/y"', 'a x\nb k=(t)"/y"'),
+        ('a "x k="/y"', 'a x k="/y"'),
+        ('a "//x', 'a "//x"'),
+        ('a x"//y', "a x"),
+    ],
+)
+def test_a_string_without_one_quote_is_read_as_it_was_meant(text: str, expected: str) -> None:
+    parsed = kdl.parse(text)
+
+    assert kdl.print_document(parsed.document) == kdl.print_document(kdl.parse(expected).document)
+    assert [problem.code for problem in parsed.problems] == [Code.UNCLOSED_STRING]
+
+
+@hypothesis.given(before=lines(TEXTS), line=lines(TEXTS), after=lines(TEXTS), data=st.data())
+@hypothesis.settings(max_examples=examples(150))
+def test_a_lost_closing_quote_is_one_problem(before: str, line: str, after: str, data: st.DataObject) -> None:
+    check_one_problem(before, line, after, data, which=1)
+
+
+@hypothesis.given(before=lines(TEXTS), line=lines(SINGLE_WORDS), after=lines(TEXTS), data=st.data())
+@hypothesis.settings(max_examples=examples(150))
+def test_a_lost_opening_quote_is_one_problem(before: str, line: str, after: str, data: st.DataObject) -> None:
+    check_one_problem(before, line, after, data, which=0)
+
+
+def check_one_problem(before: str, line: str, after: str, data: st.DataObject, *, which: int) -> None:
+    quotes = [at for at, char in enumerate(line) if char == '"'][which::2]
+    hypothesis.assume(quotes)
+    lost = data.draw(st.sampled_from(quotes))
+    ends = "".join("\n}" for each in (before, line, after) if each.endswith("{"))
+
+    problems = kdl.parse("\n".join((before, line[:lost] + line[lost + 1 :], after)) + ends).problems
+
+    assert [(problem.code, problem.line) for problem in problems] == [(Code.UNCLOSED_STRING, 2)]
+
+
+def test_the_node_of_a_lost_quote_is_damaged_and_its_children_are_not() -> None:
+    nodes = kdl.parse('a "x {\n b\n}\nc').document.nodes
+
+    assert [(node.name, node.is_damaged) for node in nodes] == [("a", True), ("c", False)]
+    assert [(node.name, node.is_damaged) for node in nodes[0].children] == [("b", False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('a "x {', '1:3: expected a quote after "x, got none (write "x")'),
+        ('a k=10.0.0.1" {', '1:5: expected a quote before 10.0.0.1", got none (write "10.0.0.1")'),
+        ('a #"\\d {', '1:3: expected a quote after #"\\d, got none (write "\\\\d")'),
+    ],
+)
+def test_the_whole_string_is_suggested(text: str, expected: str) -> None:
+    assert str(kdl.parse(f"{text}\n}}").problems[0]) == expected
+
+
+def test_a_second_mistake_in_the_string_is_reported_too() -> None:
+    problems = kdl.parse('a "\\d+ {\n}\nb "\\q {\n}').problems
+
+    assert [(problem.line, problem.column, problem.code) for problem in problems] == [
+        (1, 3, Code.UNCLOSED_STRING),
+        (1, 4, Code.BAD_ESCAPE),
+        (3, 3, Code.UNCLOSED_STRING),
+        (3, 4, Code.BAD_ESCAPE),
+    ]
+
+
+def test_problems_are_reported_once_although_the_text_is_read_twice() -> None:
+    parsed = kdl.parse('a "x {\n b true \x00 http://y\n}\n')
+
+    assert [problem.code for problem in parsed.problems] == [
+        Code.UNCLOSED_STRING,
+        Code.BARE_KEYWORD,
+        Code.DISALLOWED_CHARACTER,
+    ]
+    assert [warning.code for warning in parsed.warnings] == [Code.COMMENT_IN_URL]
+
+
+def test_more_lost_quotes_than_problems_end_with_their_lines() -> None:
+    nodes = kdl.parse('a "x { }\n' * (kdl.MAX_PROBLEMS + 2)).document.nodes
+
+    assert [node.block is None for node in nodes[-3:]] == [False, True, True]
+    assert nodes[-1].arguments[0].value == "x { }"
