@@ -18,10 +18,8 @@ FOLDER = Path(sentinel.hub.grpc.__file__).parent
 NOT_YET = {
     *(f"DeploymentEvent.{field.name}" for field in pb.DeploymentEvent.DESCRIPTOR.fields),
     "Event.deployment",
-    "GetConfigResponse.secrets",
-    "GetConfigVersionResponse.secrets",
 }
-"""Fields about rollouts and secrets."""
+"""Fields about rollouts."""
 
 
 def messages_of(*roots: Descriptor) -> Iterator[Descriptor]:

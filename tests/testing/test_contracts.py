@@ -10,6 +10,7 @@ from tests.contract.fleet_store import FleetStoreContract
 from tests.contract.hub_store import HubStoreContract
 from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
+from tests.contract.secret_store import SecretStoreContract
 from tests.contract.signing_keys import SigningKeysContract
 from tests.support.fleet.store_records import MemoryStores
 
@@ -36,6 +37,9 @@ class TestMemoryChangeLog(InMemory, ChangeLogContract): ...
 
 
 class TestMemoryHubStore(InMemory, HubStoreContract): ...
+
+
+class TestMemorySecretStore(InMemory, SecretStoreContract): ...
 
 
 class TestMemorySigningKeys(InMemory, SigningKeysContract): ...

@@ -10,13 +10,15 @@ READ: Final = Action("hub.read")
 """Read instances, their metrics, configurations and events."""
 WRITE: Final = Action("hub.write")
 """Save and delete configurations; assign, drain and remove instances."""
+SECRETS: Final = Action("hub.secrets")
+"""Store and delete secrets, and read their names. Nobody reads a value."""
 
 PERMISSIONS: Final[Permissions] = table(
     "hub",
     {
         Role.VIEWER: (READ,),
         Role.OPERATOR: (Role.VIEWER, WRITE),
-        Role.ADMIN: (Role.OPERATOR,),
+        Role.ADMIN: (Role.OPERATOR, SECRETS),
     },
 )
 """Pulses and adapters have no permission here. Agents use gRPC, where a session speaks for one instance only."""

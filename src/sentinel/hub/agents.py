@@ -156,7 +156,7 @@ class Agents:
             known.told = record.sync.assignment
         self._observer.heartbeat()
         return HeartbeatAnswer(
-            is_update_available=not record.sync.is_in_sync,
+            is_update_available=record.sync.has_update,
             assignment=record.sync.assignment,
             actions=actions,
             token="" if renewed is None else renewed[0],

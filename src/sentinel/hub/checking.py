@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from sentinel.core import kdl
+from sentinel.core.hub import secret_names
 from sentinel.core.proxy import check as proxy_check
 from sentinel.core.proxy.check import Report
 from sentinel.core.proxy.difference import Difference, compare
@@ -20,6 +21,7 @@ from sentinel.core.proxy.facts import Facts, Questions, Resolve
 from sentinel.core.proxy.problem import Level
 from sentinel.core.proxy.secrets import needed_secrets
 from sentinel.core.proxy.semantics import questions
+from sentinel.hub.secrets import Secrets
 from sentinel.ports.clock import Clock
 from sentinel.ports.proxy_facts import ProxyFacts, gather
 
@@ -37,8 +39,9 @@ class CheckedText(msgspec.Struct, frozen=True):
 class ConfigChecker:
     """Checks and compares the texts of configurations."""
 
-    def __init__(self, *, facts: ProxyFacts, resolve: Resolve, clock: Clock) -> None:
+    def __init__(self, *, facts: ProxyFacts, secrets: Secrets, resolve: Resolve, clock: Clock) -> None:
         self._facts = facts
+        self._secrets = secrets
         self._resolve = resolve
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
@@ -50,7 +53,15 @@ class ConfigChecker:
     async def check(self, content: str) -> Report:
         """Check everything that can be known without an instance."""
         asked = await self._run(lambda: _questions(content))
-        facts = await gather(self._facts, asked, now=self._clock.now(), resolve=self._resolve)
+        missing = await self._secrets.missing([f"{secret_names.PREFIX}{name}" for name in asked.secrets])
+        facts = await gather(
+            self._facts,
+            asked,
+            now=self._clock.now(),
+            resolve=self._resolve,
+            contents=await self._secrets.contents({*asked.certificates, *asked.keys}),
+            secrets=[name for name in asked.secrets if name not in missing],
+        )
         return await self._run(lambda: _check(content, facts))
 
     async def compare(self, before: str, after: str, *, before_name: str, after_name: str) -> Difference:

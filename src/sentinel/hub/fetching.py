@@ -6,33 +6,63 @@ nothing, not even whether it exists.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
+from sentinel.core.hub import sync as syncing
+from sentinel.core.hub.sync import Assignment
 from sentinel.core.hub.versions import VersionName
+from sentinel.hub import instance_changes
 from sentinel.hub.deployments import Acknowledgement, Deployments, Progress
 from sentinel.hub.refusals import denied, not_found
-from sentinel.hub.registry import KnownInstance
+from sentinel.hub.registry import KnownInstance, Registry
+from sentinel.hub.secrets import Secrets
 from sentinel.hub.sessions import AgentCall, Sessions
 from sentinel.hub.version_cache import VersionCache
-from sentinel.ports.hub_store import ConfigVersion, HubStore
+from sentinel.ports.clock import Clock
+from sentinel.ports.hub_store import ConfigVersion, HubStore, HubTransaction
+
+
+class FetchedVersion(msgspec.Struct, frozen=True):
+    """A version, with the values of the secrets that it names."""
+
+    version: ConfigVersion
+    secrets: Mapping[str, bytes]
+
+    def __repr__(self) -> str:
+        return f"FetchedVersion({self.version.config_id}@{self.version.version}, {len(self.secrets)} secrets)"
 
 
 class Fetching:
     """The use cases of agents about configurations. Every one may raise `CallRefused` and `Unavailable`."""
 
     def __init__(
-        self, *, store: HubStore, sessions: Sessions, versions: VersionCache, deployments: Deployments
+        self,
+        *,
+        store: HubStore,
+        registry: Registry,
+        sessions: Sessions,
+        versions: VersionCache,
+        secrets: Secrets,
+        deployments: Deployments,
+        clock: Clock,
     ) -> None:
         self._store = store
+        self._registry = registry
         self._sessions = sessions
         self._versions = versions
+        self._secrets = secrets
         self._deployments = deployments
+        self._clock = clock
 
-    async def assigned(self, call: AgentCall) -> ConfigVersion:
+    async def assigned(self, call: AgentCall) -> FetchedVersion:
         """Return the version that is assigned to the instance."""
         session = await self._sessions.authenticate(call)
         with self._sessions.counted(session):
             return await self._assigned(session.known)
 
-    async def version(self, call: AgentCall, name: VersionName | None) -> ConfigVersion:
+    async def version(self, call: AgentCall, name: VersionName | None) -> FetchedVersion:
         """Return a version that is or was assigned to this incarnation. None is what no version is called."""
         session = await self._sessions.authenticate(call)
         with self._sessions.counted(session):
@@ -45,7 +75,9 @@ class Fetching:
             found = await self._store.version(name)
             if found is None:
                 raise not_found(f"{name} was deleted")
-            return found
+            # An earlier version gets no secret that the instance does not need now.
+            allowed = () if assignment is None else (await self._assigned_version(assignment)).secrets
+            return FetchedVersion(found, await self._secrets.for_instance(found.secrets, allowed))
 
     async def acknowledge(self, call: AgentCall, acknowledgement: Acknowledgement) -> str:
         """Take note of whether an agent accepts a deployment. Returns an instruction."""
@@ -61,15 +93,37 @@ class Fetching:
             action = await self._deployments.report(session.known.record, progress)
         return _known(action)
 
-    async def _assigned(self, known: KnownInstance) -> ConfigVersion:
+    async def _assigned(self, known: KnownInstance) -> FetchedVersion:
         assignment = known.record.sync.assignment
         if assignment is None:
             raise not_found("no version is assigned to this instance")
+        found = await self._assigned_version(assignment)
+        secrets = await self._secrets.for_instance(found.secrets, found.secrets)
+        if assignment.must_fetch:
+            await self._note_fetched(known, assignment)
+        known.told = assignment
+        return FetchedVersion(found, secrets)
+
+    async def _assigned_version(self, assignment: Assignment) -> ConfigVersion:
         found = await self._versions.assigned(assignment)
         if found is None:
             raise not_found(f"{assignment.version} was deleted")
-        known.told = assignment
         return found
+
+    async def _note_fetched(self, known: KnownInstance, assignment: Assignment) -> None:
+        """Tell the agent no more that it has to fetch this. Its secrets were read after it was known."""
+        now = self._clock.now()
+
+        def work(transaction: HubTransaction) -> None:
+            stored = transaction.instance(known.id)
+            if stored is None or stored.life.incarnation != known.life.incarnation:
+                return
+            after = msgspec.structs.replace(stored, sync=syncing.fetched(stored.sync, assignment))
+            if after != stored:
+                instance_changes.save(transaction, after, (), now)
+
+        await self._store.transact(work)
+        await self._registry.refresh(known.id)
 
 
 def _known(answer: str | None) -> str:

@@ -24,13 +24,17 @@ from sentinel.hub.schemas import (
     NewAssignment,
     NewConfig,
     NewConfigVersion,
+    NewValue,
     PageParameters,
     Reason,
     SampleDocument,
+    SecretDocument,
+    SecretList,
     Text,
     VersionDocument,
     VersionList,
 )
+from sentinel.hub.secrets import Secrets
 from sentinel.ports.hub_store import InstanceQuery, InstanceRecord
 from sentinel.web import etag, lists, server_sent_events
 from sentinel.web.errors import NotFound
@@ -161,6 +165,33 @@ class ConfigHandlers:
         given = await request.decode(Text)
         report = await self._configs.check(given.content)
         return Response(200, _encode(CheckDocument(report.is_valid, report.problems)))
+
+
+class SecretHandlers:
+    """Serves secrets without their values."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    async def list(self, request: Request) -> Response:
+        parameters = request.query(PageParameters)
+        after = lists.text_position(parameters.after, query="secrets")
+        found, total = await self._secrets.find(after=after, limit=parameters.size + 1)
+        page, following = lists.cut_page(found, parameters.size, lambda each: each.secret.name, query="secrets")
+        items = [SecretDocument.of(each) for each in page]
+        return Response(200, _encode(SecretList(len(items), total, items, following)))
+
+    async def get(self, request: Request) -> Response:
+        return Response(200, _encode(SecretDocument.of(await self._secrets.get(request.path["name"]))))
+
+    async def put(self, request: Request) -> Response:
+        given = await request.decode(NewValue)
+        await self._secrets.put(request.caller, request.path["name"], given.value)
+        return Response(204)
+
+    async def remove(self, request: Request) -> Response:
+        await self._secrets.remove(request.caller, request.path["name"])
+        return Response(204)
 
 
 def _instance(status: int, record: InstanceRecord) -> Response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from sentinel.core.kdl import MAX_BYTES
-from sentinel.hub.access import READ, WRITE
-from sentinel.hub.http import ConfigHandlers, InstanceHandlers
+from sentinel.hub.access import READ, SECRETS, WRITE
+from sentinel.hub.http import ConfigHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.hub.schemas import (
     CheckDocument,
@@ -21,13 +21,17 @@ from sentinel.hub.schemas import (
     NewAssignment,
     NewConfig,
     NewConfigVersion,
+    NewValue,
     PageParameters,
     Reason,
     RefusedText,
+    SecretDocument,
+    SecretList,
     Text,
     VersionDocument,
     VersionList,
 )
+from sentinel.hub.secrets import MAX_VALUE_LENGTH
 from sentinel.web.body import Body
 from sentinel.web.routing import Method, Parameter, ResponseSpec, Route
 from sentinel.web.server_sent_events import CONTENT_TYPE, LAST_EVENT_ID
@@ -37,10 +41,15 @@ TAGS: Final = {
     "configs": "Configurations of proxies, with immutable versions.",
     "instances": "Proxy instances and their agents.",
     "events": "What happens in the hub, as it happens.",
+    "secrets": "Values that configurations name. They are encrypted, and never shown.",
 }
 _TEXT_LIMIT: Final = 3 * MAX_BYTES
 """JSON escapes line breaks and quotes. The text itself may have `MAX_BYTES`, which its check says."""
 
+_SECRET_LIMIT: Final = 12 * MAX_VALUE_LENGTH
+"""JSON may escape every character."""
+
+_SECRET = Parameter(name="name", description="The name of the secret.")
 _INSTANCE = Parameter(name="id", description="The id of the instance.")
 _ID = Parameter(name="id", description="The id of the configuration.")
 _VERSION = Parameter(name="version", description="The number of the version.")
@@ -279,6 +288,60 @@ def config_routes(handlers: ConfigHandlers) -> list[Route]:
             path_parameters=(_ID, _VERSION),
             query=DiffParameters,
             responses=(ResponseSpec(status=200, description="The difference.", type=DifferenceDocument),),
+            problems=(404,),
+        ),
+    ]
+
+
+def secret_routes(handlers: SecretHandlers) -> list[Route]:
+    """Return the routes of secrets."""
+    one = f"{ROOT}/secrets/{{name}}"
+    return [
+        Route(
+            method=Method.GET,
+            path=f"{ROOT}/secrets",
+            action=SECRETS,
+            handler=handlers.list,
+            summary="List secrets",
+            tag="secrets",
+            query=PageParameters,
+            responses=(ResponseSpec(status=200, description="A page, by name.", type=SecretList),),
+        ),
+        Route(
+            method=Method.GET,
+            path=one,
+            action=SECRETS,
+            handler=handlers.get,
+            summary="Read when a secret was changed, and who uses it",
+            tag="secrets",
+            path_parameters=(_SECRET,),
+            responses=(ResponseSpec(status=200, description="The secret.", type=SecretDocument),),
+            problems=(404,),
+        ),
+        Route(
+            method=Method.PUT,
+            path=one,
+            action=SECRETS,
+            handler=handlers.put,
+            summary="Store a secret",
+            description="Instances whose assigned version names it get the new value. Refused without a key to"
+            " encrypt it.",
+            tag="secrets",
+            path_parameters=(_SECRET,),
+            body=Body(type=NewValue, limit=_SECRET_LIMIT),
+            responses=(ResponseSpec(status=204, description="Stored."),),
+            problems=(409,),
+        ),
+        Route(
+            method=Method.DELETE,
+            path=one,
+            action=SECRETS,
+            handler=handlers.remove,
+            summary="Delete a secret",
+            description="Instances that have it keep it. No version that names it can be deployed any more.",
+            tag="secrets",
+            path_parameters=(_SECRET,),
+            responses=(ResponseSpec(status=204, description="Deleted."),),
             problems=(404,),
         ),
     ]

@@ -14,6 +14,7 @@ from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import MAX_NUMBER
 from sentinel.core.proxy.problem import Problem
 from sentinel.hub.instance_documents import InstanceDocument
+from sentinel.hub.secrets import MAX_VALUE_LENGTH, UsedSecret
 from sentinel.ports.hub_store import Config, ConfigVersion
 from sentinel.web.lists import Page, PageSize
 
@@ -176,6 +177,45 @@ class VersionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 class VersionList(Page[VersionDocument], frozen=True):
     """A page of versions without their contents, newest first."""
+
+
+class NewValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The value of a secret."""
+
+    value: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_VALUE_LENGTH,
+            description="Text, such as a certificate with its chain, or a key, in PEM.",
+            extra_json_schema={"format": "password", "writeOnly": True},
+        ),
+    ]
+
+    def __repr__(self) -> str:
+        return "NewValue()"
+
+
+class SecretDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret. Its value is never shown."""
+
+    name: str
+    updated_time: datetime
+    used_by: Sequence[str]
+    """The versions that name it, such as `edge@3`: the latest of each configuration, and those that are assigned
+    to an instance."""
+
+    @classmethod
+    def of(cls, used: UsedSecret) -> SecretDocument:
+        return cls(
+            name=used.secret.name,
+            updated_time=used.secret.updated_time,
+            used_by=[str(each) for each in used.used_by],
+        )
+
+
+class SecretList(Page[SecretDocument], frozen=True):
+    """A page of secrets, in the order of their names."""
 
 
 class DiffParameters(msgspec.Struct, frozen=True, kw_only=True, rename={"base": "from"}):

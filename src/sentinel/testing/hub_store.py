@@ -44,7 +44,7 @@ class MemoryHubStore:
         self._tables = database.tables(HubTables)
 
     async def transact(self, work: Callable[[HubTransaction], T]) -> T:
-        return await transact(self._database, lambda: _Transaction(self._database), work)
+        return await transact(self._database, lambda: MemoryHubTransaction(self._database), work)
 
     async def instance(self, instance_id: str) -> InstanceRecord | None:
         return await self._database.call("instance", lambda: self._tables.instances.get(instance_id))
@@ -139,7 +139,9 @@ class MemoryHubStore:
             self._tables.events.listeners.remove(event)
 
 
-class _Transaction(MemoryTransaction):
+class MemoryHubTransaction(MemoryTransaction):
+    """A transaction on the hub's tables in memory."""
+
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
         self._tables = database.tables(HubTables)

@@ -175,3 +175,42 @@ class TestActions:
 
         known = {"config_version", "config_hash", "deployment_id", "rollback", "deadline", "drain_timeout_seconds"}
         assert set(action.params) <= known
+
+
+class TestOfferedAgain:
+    """A version has to be fetched once more although it runs, because a secret has changed."""
+
+    def test_the_agent_is_told_until_it_has_fetched(self) -> None:
+        running = sync.report(sync.assign(Sync(), FIRST, START), "aa", START)
+
+        offered = sync.offer_again(running, START + MINUTE)
+        assert offered.assignment is not None
+        [action] = sync.pending_actions(ONLINE, offered)
+        fetched = sync.fetched(offered, offered.assignment)
+
+        assert action.type is ActionType.FETCH_CONFIG
+        assert (running.has_update, offered.has_update, fetched.has_update) == (False, True, False)
+        assert sync.pending_actions(ONLINE, fetched) == []
+        assert offered.is_in_sync
+        assert offered.lag(START + MINUTE) is None
+
+    def test_each_offer_is_another_action(self) -> None:
+        running = sync.report(sync.assign(Sync(), FIRST, START), "aa", START)
+
+        first = sync.offer_again(running, START + MINUTE)
+        second = sync.offer_again(first, START + 2 * MINUTE)
+        [before], [after] = sync.pending_actions(ONLINE, first), sync.pending_actions(ONLINE, second)
+
+        assert before.id != after.id
+
+    def test_what_was_fetched_before_the_offer_does_not_end_it(self) -> None:
+        first = sync.offer_again(Sync(assignment=FIRST, reported_hash="aa"), START + MINUTE)
+        second = sync.offer_again(first, START + 2 * MINUTE)
+        assert first.assignment is not None
+
+        assert sync.fetched(second, first.assignment) == second
+        assert sync.fetched(Sync(assignment=FIRST), FIRST) == Sync(assignment=FIRST)
+
+    def test_where_nothing_is_assigned_nothing_is_offered(self) -> None:
+        assert sync.offer_again(Sync(), START) == Sync()
+        assert not Sync().has_update

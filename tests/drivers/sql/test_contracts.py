@@ -13,6 +13,7 @@ from tests.contract.hub_store import HubStoreContract
 from tests.contract.hub_store_model import HubModelContract
 from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
+from tests.contract.secret_store import SecretStoreContract
 from tests.contract.signing_keys import SigningKeysContract
 from tests.drivers.sql.contract_databases import PostgresqlStores, SqliteStores
 
@@ -63,6 +64,12 @@ class TestHubStoreOnSqlite(OnSqlite, HubStoreContract, HubModelContract): ...
 
 
 class TestHubStoreOnPostgresql(OnPostgresql, HubStoreContract, HubModelContract): ...
+
+
+class TestSecretStoreOnSqlite(OnSqlite, SecretStoreContract): ...
+
+
+class TestSecretStoreOnPostgresql(OnPostgresql, SecretStoreContract): ...
 
 
 class TestSigningKeysOnSqlite(OnSqlite, SigningKeysContract): ...

@@ -14,11 +14,12 @@ from sentinel.hub.configs import Configs
 from sentinel.hub.deployment_http import DeploymentHandlers
 from sentinel.hub.event_feed import EventFeed
 from sentinel.hub.event_streams import EventStreams
-from sentinel.hub.http import ConfigHandlers, InstanceHandlers
+from sentinel.hub.http import ConfigHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
 from sentinel.hub.obstacles import TextObstacles
 from sentinel.hub.registry import Registry
+from sentinel.hub.secrets import Secrets
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.hub_store import HubEvent, InstanceRecord
 from sentinel.runtime.log import get_logger
@@ -61,7 +62,8 @@ class RestHub(RestCaller):
         self.store = self.backend.hub
         self.facts = FakeProxyFacts()
         auditor = Auditor()
-        checker = ConfigChecker(facts=self.facts, resolve=Resolve.ERROR, clock=self.clock)
+        self.secrets = Secrets(store=self.backend.secrets, clock=self.clock, auditor=auditor)
+        checker = ConfigChecker(facts=self.facts, secrets=self.secrets, resolve=Resolve.ERROR, clock=self.clock)
         configs = Configs(
             store=self.store,
             checker=checker,
@@ -89,6 +91,7 @@ class RestHub(RestCaller):
             *routes.config_routes(ConfigHandlers(configs)),
             *routes.instance_routes(instances),
             *deployment_routes.deployment_routes(DeploymentHandlers(self.rollouts)),
+            *routes.secret_routes(SecretHandlers(self.secrets)),
         ]
         component = Component(
             routes=self.routes,

@@ -48,7 +48,9 @@ class DocumentedHub:
         await self.hub.push(name, VALID)
         await self.hub.add(instance(name))
         deployment = await self.hub.deploy(name, 1, ids=[name])
-        return {"configs": name, "versions": "1", "instances": name, "deployments": deployment["id"]}
+        await self.hub.call("PUT", f"secrets/{name}", {"value": "x"})
+        ids = {"configs": name, "versions": "1", "instances": name}
+        return {**ids, "deployments": deployment["id"], "secrets": name}
 
 
 @pytest.fixture(scope="module")

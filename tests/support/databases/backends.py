@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from sentinel.drivers.encryption import Encryption
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.change_log import SqlChangeLog
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
+from sentinel.drivers.sql.hub.secrets import SqlSecretStore
 from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
 from sentinel.drivers.sql.hub.store import SqlHubStore
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
@@ -25,6 +27,7 @@ from sentinel.ports.fleet_store import FleetStore
 from sentinel.ports.hub_store import HubStore
 from sentinel.ports.idempotency import IdempotencyStore, StoredResponses
 from sentinel.ports.identity_store import IdentityStore
+from sentinel.ports.secret_store import SecretStore
 from sentinel.ports.signing_keys import SigningKeys
 from sentinel.testing.audit import MemoryAuditLog
 from sentinel.testing.change_log import MemoryChangeLog
@@ -33,11 +36,14 @@ from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.hub_store import MemoryHubStore
 from sentinel.testing.idempotency import MemoryIdempotencyStore
 from sentinel.testing.identity_store import MemoryIdentityStore
+from sentinel.testing.secret_store import MemorySecretStore
 from sentinel.testing.signing_keys import MemorySigningKeys
 from sentinel.testing.transaction import MemoryTransaction
 from sentinel.testing.transaction import transact as memory_transact
 
 T = TypeVar("T")
+
+ENCRYPTION = Encryption([bytes(range(32))], source="secrets.key")
 
 
 class SharedTransaction(AuditWriter, StoredResponses, Protocol):
@@ -55,6 +61,7 @@ class Backend(ABC):
     identities: IdentityStore
     hub: HubStore
     signing_keys: SigningKeys
+    secrets: SecretStore
 
     @abstractmethod
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
@@ -71,6 +78,7 @@ class MemoryBackend(Backend):
         self.identities = MemoryIdentityStore(database)
         self.hub = MemoryHubStore(database)
         self.signing_keys = MemorySigningKeys(database)
+        self.secrets = MemorySecretStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await memory_transact(self.memory, lambda: MemoryTransaction(self.memory), work)
@@ -86,6 +94,7 @@ class SqlBackend(Backend):
         self.identities = SqlIdentityStore(database)
         self.hub = SqlHubStore(database)
         self.signing_keys = SqlSigningKeys(database, encryption=None)
+        self.secrets = SqlSecretStore(database, encryption=ENCRYPTION)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await sql_transact(self._database, SqlTransaction, work)

@@ -15,6 +15,7 @@ from sqlalchemy import MetaData
 
 from sentinel.drivers.sql import audit, idempotency
 from sentinel.drivers.sql.fleet import tables as fleet
+from sentinel.drivers.sql.hub import secrets as hub_secrets
 from sentinel.drivers.sql.hub import signing_keys
 from sentinel.drivers.sql.hub import tables as hub
 from sentinel.drivers.sql.identity import tables as identity
@@ -29,6 +30,7 @@ for _metadata in (
     audit.metadata,
     fleet.metadata,
     hub.metadata,
+    hub_secrets.metadata,
     idempotency.metadata,
     identity.metadata,
     signing_keys.metadata,

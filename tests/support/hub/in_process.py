@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any, Self
@@ -67,6 +67,7 @@ class InProcessHub:
         self.built: BuiltHub = build_hub(
             self.settings,
             store=self.store,
+            secret_store=self.backend.secrets,
             facts=FakeProxyFacts(),
             security=AgentSecurity(
                 identities=self.identities,
@@ -129,8 +130,10 @@ class InProcessHub:
     async def state(self, instance_id: str = "edge-1") -> State:
         return (await self.instance(instance_id)).life.state
 
-    async def save_versions(self, config_id: str, *contents: str, summary: str = "change") -> None:
-        """Store a configuration with these versions. Nothing is assigned."""
+    async def save_versions(
+        self, config_id: str, *contents: str, summary: str = "change", secrets: Sequence[str] = ()
+    ) -> None:
+        """Store a configuration with these versions, which name these secrets. Nothing is assigned."""
         now = self.clock.now()
 
         def work(transaction: HubTransaction) -> None:
@@ -151,12 +154,18 @@ class InProcessHub:
                         hash=content_hash(content),
                         content=content,
                         change_summary=f"{summary} {number}",
+                        secrets=secrets,
                         created_time=now,
                         created_by="ops",
                     )
                 )
 
         await self.store.transact(work)
+
+    async def save_secrets(self, **values: str) -> None:
+        """Store secrets, as an admin does."""
+        for name, value in values.items():
+            await self.built.secrets.put(USER, name, value)
 
     async def assign(self, version: str, instance_id: str = "edge-1") -> None:
         """Assign a version by hand."""

@@ -17,6 +17,7 @@ from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.hub.schemas import (
     ConfigDocument,
     DifferenceDocument,
+    SecretDocument,
     VersionDocument,
 )
 from sentinel.web.lists import MAX_PAGE_SIZE
@@ -93,6 +94,15 @@ class HubClient:
         return await self._get(
             f"{_config(name.config_id)}/versions/{name.number}/diff", DifferenceDocument, query=query
         )
+
+    async def secrets(self) -> list[SecretDocument]:
+        return [decode(item, SecretDocument) async for item in self._all("secrets", {})]
+
+    async def put_secret(self, name: str, value: str) -> None:
+        await self._send("PUT", f"secrets/{segment(name)}", {"value": value})
+
+    async def delete_secret(self, name: str) -> None:
+        await self._send("DELETE", f"secrets/{segment(name)}")
 
     async def _all(self, path: str, query: Mapping[str, str]) -> AsyncIterator[msgspec.Raw]:
         after: str | None = ""

@@ -10,6 +10,7 @@ _COMMANDS = {
     "ca": ("sentinel.cli.hub.command:ca", "Make, issue and revoke the certificates of a hub and its agents."),
     "config": ("sentinel.cli.hub.command:config", "Save, compare and check configurations."),
     "instances": ("sentinel.cli.hub.instances:instances", "List, assign, drain and remove proxy instances."),
+    "secret": ("sentinel.cli.hub.command:secret", "Store and delete secrets that configurations name."),
     "serve": ("sentinel.cli.hub.serve:hub_serve", "Serve agents over gRPC, and users over REST."),
 }
 _CA_COMMANDS = {
@@ -25,6 +26,11 @@ _CONFIG_COMMANDS = {
     "get": ("sentinel.cli.hub.configs:get", "Print the text of a version."),
     "list": ("sentinel.cli.hub.configs:list_configs", "List configurations, or the versions of one."),
     "push": ("sentinel.cli.hub.configs:push", "Save a file as a new version."),
+}
+_SECRET_COMMANDS = {
+    "delete": ("sentinel.cli.hub.secret:delete_secret", "Delete a secret."),
+    "list": ("sentinel.cli.hub.secret:list_secrets", "List the names of secrets, and who uses them."),
+    "set": ("sentinel.cli.hub.secret:set_secret", "Store a secret, from a prompt or standard input."),
 }
 
 
@@ -54,3 +60,8 @@ def ca() -> None:
 @click.group(cls=LazyGroup, table=_CONFIG_COMMANDS)
 def config() -> None:
     """Save, compare and check configurations of the proxy, which are written in KDL."""
+
+
+@click.group(cls=LazyGroup, table=_SECRET_COMMANDS)
+def secret() -> None:
+    """Manage secrets, which configurations name and the hub keeps encrypted. For admins."""

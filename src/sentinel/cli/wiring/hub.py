@@ -17,6 +17,7 @@ from sentinel.drivers.hub_tls import HubTls, TlsPaths
 from sentinel.drivers.identity.session_tokens import JwtSessionTokens
 from sentinel.drivers.proxy_facts import SystemProxyFacts
 from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.hub.secrets import SqlSecretStore
 from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
 from sentinel.drivers.sql.hub.store import SqlHubStore
 from sentinel.hub import access, routes
@@ -31,11 +32,13 @@ from sentinel.hub.flusher import Flusher
 from sentinel.hub.grpc.calls import FleetCalls
 from sentinel.hub.grpc.event_encoding import EventEncoder
 from sentinel.hub.grpc.listener import GrpcListener, ServerCredentials
-from sentinel.hub.http import ConfigHandlers, InstanceHandlers
+from sentinel.hub.http import ConfigHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
 from sentinel.hub.registrants import Registrants
 from sentinel.hub.registry import Registry
+from sentinel.hub.secret_offers import SecretOffers
+from sentinel.hub.secrets import Secrets
 from sentinel.hub.sessions import Sessions
 from sentinel.hub.settings import HubSettings
 from sentinel.hub.subscriptions import Subscriptions
@@ -48,6 +51,7 @@ from sentinel.ports.hub_store import HubStore
 from sentinel.ports.identity import Identities
 from sentinel.ports.peer_certificates import PeerCertificates
 from sentinel.ports.proxy_facts import ProxyFacts
+from sentinel.ports.secret_store import SecretStore
 from sentinel.ports.session_tokens import SessionTokens
 from sentinel.runtime.identities import CombinedIdentities
 from sentinel.runtime.lifecycle.part import Hook, Part
@@ -76,6 +80,8 @@ class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
     calls: FleetCalls
     instances: Instances
     registry: Registry
+    secrets: Secrets
+    offers: SecretOffers
     feed: EventFeed
     flusher: Flusher
     sweeper: Sweeper
@@ -104,6 +110,7 @@ def build_hub(
     settings: HubSettings,
     *,
     store: HubStore,
+    secret_store: SecretStore,
     security: AgentSecurity,
     facts: ProxyFacts,
     address: Address,
@@ -136,6 +143,8 @@ def build_hub(
         ignores_unknown_tokens=security.ignores_unknown_tokens,
     )
     versions = VersionCache(store)
+    secrets = Secrets(store=secret_store, clock=clock, auditor=auditor)
+    offers = SecretOffers(secret_store, clock=clock, log=log)
     deployments = NoDeployments()
     agents = Agents(
         hub=uuid7(clock.now(), os.urandom(RANDOM_BYTES)),
@@ -162,7 +171,15 @@ def build_hub(
     )
     calls = FleetCalls(
         agents=agents,
-        fetching=Fetching(store=store, sessions=sessions, versions=versions, deployments=deployments),
+        fetching=Fetching(
+            store=store,
+            registry=registry,
+            sessions=sessions,
+            versions=versions,
+            secrets=secrets,
+            deployments=deployments,
+            clock=clock,
+        ),
         subscriptions=subscriptions,
         events=EventEncoder(versions),
         certificates=security.certificates,
@@ -176,7 +193,7 @@ def build_hub(
     )
     configs = Configs(
         store=store,
-        checker=ConfigChecker(facts=facts, resolve=settings.resolve, clock=clock),
+        checker=ConfigChecker(facts=facts, secrets=secrets, resolve=settings.resolve, clock=clock),
         clock=clock,
         auditor=auditor,
     )
@@ -184,25 +201,31 @@ def build_hub(
         reads=InstanceReads(store=store, registry=registry), instances=instances, streams=streams
     )
 
-    async def load_key() -> None:
+    async def load_keys() -> None:
         # A wrong key file ends the process at once. A database that is away is waited for.
         try:
             if security.load_keys is not None:
                 await security.load_keys()
+            if count := await secret_store.load():
+                log.info("secrets.encrypted_again", secrets=count)
         except Unavailable as error:
-            log.warning("signing_key.unavailable", error=error)
+            log.warning("keys.unavailable", error=error)
 
     return BuiltHub(
         component=BuiltComponent(
             part=Part(
                 name="hub",
-                loops=(feed.run, sweeper.run, subscriptions.run, flusher.run),
+                loops=(feed.run, sweeper.run, subscriptions.run, flusher.run, offers.run),
                 registry=metrics,
-                start=load_key,
+                start=load_keys,
                 close=flusher.close,
             ),
             web=Component(
-                routes=(*routes.instance_routes(handlers), *routes.config_routes(ConfigHandlers(configs))),
+                routes=(
+                    *routes.instance_routes(handlers),
+                    *routes.config_routes(ConfigHandlers(configs)),
+                    *routes.secret_routes(SecretHandlers(secrets)),
+                ),
                 permissions=access.PERMISSIONS,
                 tags=routes.TAGS,
             ),
@@ -226,6 +249,8 @@ def build_hub(
         calls=calls,
         instances=instances,
         registry=registry,
+        secrets=secrets,
+        offers=offers,
         feed=feed,
         flusher=flusher,
         sweeper=sweeper,
@@ -264,6 +289,7 @@ def build_sql_hub(
     return build_hub(
         settings,
         store=SqlHubStore(database),
+        secret_store=SqlSecretStore(database, encryption=encryption),
         security=security,
         facts=SystemProxyFacts(),
         address=address,

@@ -27,6 +27,8 @@ class Assignment(msgspec.Struct, frozen=True):
     hash: str
     assigned: datetime
     """When it was assigned. To assign the same version once more is another assignment."""
+    must_fetch: bool = False
+    """Whether the agent has to fetch it even if it runs it: a secret that the version names has changed."""
 
 
 class Sync(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +45,11 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it runs what is assigned. Where nothing is assigned, anything may run."""
         return self.assignment is None or self.reported_hash == self.assignment.hash
 
+    @property
+    def has_update(self) -> bool:
+        """Whether the agent should fetch the assigned version."""
+        return self.assignment is not None and (not self.is_in_sync or self.assignment.must_fetch)
+
     def lag(self, now: datetime) -> timedelta | None:
         """Return how long it has not been in sync: since it last was, else since the assignment. None: it is."""
         if self.assignment is None or self.is_in_sync:
@@ -57,6 +64,22 @@ def assign(sync: Sync, assignment: Assignment | None, now: datetime) -> Sync:
     """
     assigned = msgspec.structs.replace(sync, assignment=assignment)
     return _at(assigned, now) if sync.is_in_sync or assigned.is_in_sync else assigned
+
+
+def offer_again(sync: Sync, now: datetime) -> Sync:
+    """Return the state in which the agent has to fetch the assigned version once more."""
+    if sync.assignment is None:
+        return sync
+    return msgspec.structs.replace(
+        sync, assignment=msgspec.structs.replace(sync.assignment, assigned=now, must_fetch=True)
+    )
+
+
+def fetched(sync: Sync, assignment: Assignment) -> Sync:
+    """Return the state after the agent has fetched what this assignment names, unless another one has followed."""
+    if sync.assignment != assignment or not assignment.must_fetch:
+        return sync
+    return msgspec.structs.replace(sync, assignment=msgspec.structs.replace(assignment, must_fetch=False))
 
 
 def report(sync: Sync, reported_hash: str, now: datetime) -> Sync:
@@ -106,7 +129,7 @@ def pending_actions(instance: Instance, sync: Sync, deployment: DeploymentStep |
         return [*_drain(instance)]
     if deployment is not None:
         return [*_deploy(deployment)]
-    if sync.assignment is None or sync.is_in_sync:
+    if sync.assignment is None or not sync.has_update:
         return []
     return [_fetch(sync.assignment)]
 

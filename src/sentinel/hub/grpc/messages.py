@@ -15,8 +15,8 @@ from sentinel.core.hub.sync import Action, ActionType, Assignment
 from sentinel.hub.agent_reports import HeartbeatReport, Registration, ReportedHealth
 from sentinel.hub.agents import Begun, HeartbeatAnswer
 from sentinel.hub.deployments import Acknowledgement, Progress
+from sentinel.hub.fetching import FetchedVersion
 from sentinel.hub.subscriptions import ConfigUpdate, DrainNotice, Notice, Ping
-from sentinel.ports.hub_store import ConfigVersion
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 
 _HEALTH: Final = {
@@ -75,17 +75,20 @@ def heartbeat_answer(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
     )
 
 
-def config(version: ConfigVersion) -> pb.GetConfigResponse:
+def config(fetched: FetchedVersion) -> pb.GetConfigResponse:
+    version = fetched.version
     return pb.GetConfigResponse(
         version=f"{version.config_id}@{version.version}",
         hash=version.hash,
         content=version.content,
         created_at=_unix(version.created_time),
         config_id=version.config_id,
+        secrets=fetched.secrets,
     )
 
 
-def config_version(version: ConfigVersion) -> pb.GetConfigVersionResponse:
+def config_version(fetched: FetchedVersion) -> pb.GetConfigVersionResponse:
+    version = fetched.version
     return pb.GetConfigVersionResponse(
         config_id=version.config_id,
         version_number=version.version,
@@ -93,6 +96,7 @@ def config_version(version: ConfigVersion) -> pb.GetConfigVersionResponse:
         content=version.content,
         change_summary=version.change_summary,
         created_at=_unix(version.created_time),
+        secrets=fetched.secrets,
     )
 
 

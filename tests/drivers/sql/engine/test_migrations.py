@@ -14,6 +14,7 @@ import pytest
 
 from sentinel.core import search
 from sentinel.core.access import Role
+from sentinel.core.hub.versions import VersionName
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.columns import to_micros
 from sentinel.drivers.sql.engine.schema import History, Migration
@@ -243,3 +244,31 @@ async def test_resources_of_the_old_version_are_found_by_a_search(database: OldD
         "status.conditions.Ready": "False",
         "status.conditions.Available": "True",
     }
+
+
+# --- 0009: which versions name which secrets ---------------------------------------------------------------------
+
+
+async def test_secrets_that_stored_versions_name_are_found(database: OldDatabase) -> None:
+    await engine.migrate(database.url, history=until("0008"))
+    details = (
+        b'{"hash":"abc","change_summary":"","restart_required":false,"warnings":[],"created_by":"ann",'
+        b'"secrets":%s,"created_time":"2026-03-01T12:00:00Z"}'
+    )
+    named = b'["env:A","secret:api-cert","secret:api-key","secret:api-cert"]'
+    versions: list[Row] = [("edge", number, details % b"[]", b"text") for number in range(1, 600)]
+    await database.insert(
+        "hub_configs", "id created_by latest_version created_time updated_time", [("edge", "ann", 600, 0, 0)]
+    )
+    await database.insert(
+        "hub_config_versions",
+        "config_id number details content",
+        [*versions, ("edge", 600, details % named, b"text")],
+    )
+
+    backend = backends.sql(database.url)
+    await backend.database.open()
+    used = await backend.secrets.used_by(["api-cert", "api-key", "A"])
+    await backend.database.close()
+
+    assert used == {name: [VersionName("edge", 600)] for name in ("api-cert", "api-key")}

@@ -254,6 +254,16 @@ def version_values(version: ConfigVersion) -> dict[str, SqlValue]:
     }
 
 
+def secret_use_values(secret: str, version: ConfigVersion) -> dict[str, SqlValue]:
+    """The values of all columns of `tables.secret_uses`."""
+    return {
+        "secret": secret,
+        "config_id": version.config_id,
+        "number": version.version,
+        "hash": version.hash.encode(),
+    }
+
+
 def assigned_values(instance_id: str, incarnation: int, name: VersionName) -> Mapping[str, SqlValue]:
     """The values of all columns of `tables.assigned`."""
     return {

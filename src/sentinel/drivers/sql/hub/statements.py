@@ -38,6 +38,7 @@ from sentinel.drivers.sql.hub.tables import (
     is_out_of_sync,
     is_present,
     metrics,
+    secret_uses,
     versions,
 )
 
@@ -68,7 +69,8 @@ def _texts_on_postgresql(element: _Texts, compiler: Any, **options: Any) -> str:
     return f'(SELECT jsonb_array_elements_text(CAST({array} AS jsonb)) COLLATE "C")'
 
 
-def _is_one_of(column: ColumnElement[str]) -> ColumnElement[bool]:
+def is_one_of(column: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether a column is in the JSON array `ids`."""
     return column.bool_op("IN")(_Texts(bindparam("ids", type_=TEXT)))
 
 
@@ -88,7 +90,7 @@ ADD_INSTANCE = Statement(insert(instances).inline(), *instances.c.keys())
 SAVE_INSTANCE = Statement(
     update(instances).where(instances.c.id == bindparam("of", type_=TEXT)).values(_all_but_id(instances))
 )
-INSTANCES_BY_ID = Statement(select(instances).where(_is_one_of(instances.c.id)))
+INSTANCES_BY_ID = Statement(select(instances).where(is_one_of(instances.c.id)))
 
 
 def _has_one_of(states: Collection[State]) -> ColumnElement[bool]:
@@ -287,6 +289,7 @@ REMOVE_CONFIG = (
     Statement(delete(configs).where(configs.c.id == _of_config)),
     Statement(delete(versions).where(versions.c.config_id == _of_config)),
     Statement(delete(assigned).where(assigned.c.config_id == _of_config)),
+    Statement(delete(secret_uses).where(secret_uses.c.config_id == _of_config)),
 )
 
 _number = bindparam("number", type_=NUMBER)
@@ -298,6 +301,7 @@ VERSIONS = Statement(
     .limit(_limit)
 )
 ADD_VERSION = Statement(insert(versions).inline(), *versions.c.keys())
+ADD_SECRET_USE = Statement(insert(secret_uses).inline(), *secret_uses.c.keys())
 
 NOTE_ASSIGNED = Statement(
     text(
@@ -312,6 +316,6 @@ WAS_ASSIGNED = Statement(
 )
 ASSIGNED_COUNTS = Statement(
     select(instances.c.assigned_config, func.count())
-    .where(_is_one_of(instances.c.assigned_config), is_present)
+    .where(is_one_of(instances.c.assigned_config), is_present)
     .group_by(instances.c.assigned_config)
 )

@@ -28,8 +28,27 @@ from sentinel.ports.hub_store import (
 )
 
 T = TypeVar("T")
+Tx = TypeVar("Tx", bound=SqlHubTransaction)
 
 _ABOVE_ALL: Final = MAX_NUMBER + 1
+
+
+async def transact(database: SqlDatabase, begin: Callable[[Session], Tx], work: Callable[[Tx], T]) -> T:
+    """Run the work in a transaction and return its result once that is durable. Announces its events."""
+    attempts: list[Tx] = []
+
+    def perform(session: Session) -> T:
+        attempts.append(begin(session))
+        return attempts[-1].perform(work)
+
+    try:
+        while True:
+            with suppress(RegisteredMeanwhile):
+                return await database.write(perform)
+    finally:
+        # After a failure or a cancellation too: the commit may have taken effect.
+        if any(each.has_events for each in attempts):
+            database.announce(CHANNEL)
 
 
 class SqlHubStore:
@@ -40,20 +59,7 @@ class SqlHubStore:
         self._log = EventLog(database)
 
     async def transact(self, work: Callable[[HubTransaction], T]) -> T:
-        attempts: list[SqlHubTransaction] = []
-
-        def perform(session: Session) -> T:
-            attempts.append(SqlHubTransaction(session))
-            return attempts[-1].perform(work)
-
-        try:
-            while True:
-                with suppress(RegisteredMeanwhile):
-                    return await self._database.write(perform)
-        finally:
-            # After a failure or a cancellation too: the commit may have taken effect.
-            if any(each.has_events for each in attempts):
-                self._database.announce(CHANNEL)
+        return await transact(self._database, SqlHubTransaction, work)
 
     async def instance(self, instance_id: str) -> InstanceRecord | None:
         found = await self._rows(statements.INSTANCE, id=instance_id)

@@ -76,6 +76,19 @@ versions = Table(
     PrimaryKeyConstraint("config_id", "number", name=VERSION_CONSTRAINT),
 )
 
+secret_uses = Table(
+    "hub_secret_uses",
+    metadata,
+    # Which version names which secret of the hub. Versions never change, so neither does this.
+    *required(TEXT, "secret", "config_id"),
+    Column("number", NUMBER, nullable=False),
+    # That of the version, by which the instances are found that it is assigned to.
+    Column("hash", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("secret", "config_id", "number", name="hub_secret_uses_version"),
+    Index("hub_secret_uses_by_config", "config_id"),
+    sqlite_with_rowid=False,
+)
+
 assigned = Table(
     "hub_assigned_versions",
     metadata,

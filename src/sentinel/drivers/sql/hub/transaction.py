@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
+from sentinel.core.hub import secret_names
 from sentinel.core.hub.versions import VersionName
 from sentinel.drivers.sql.engine.statements import Session, SqlValue
 from sentinel.drivers.sql.hub import event_log, rows, statements
@@ -97,6 +98,8 @@ class SqlHubTransaction(SqlTransaction):
 
     def add_version(self, version: ConfigVersion) -> None:
         self._run(statements.ADD_VERSION, rows.version_values(version))
+        for secret in secret_names.names(version.secrets):
+            self._run(statements.ADD_SECRET_USE, rows.secret_use_values(secret, version))
 
     def count_assigned(self, config_id: str) -> int:
         found = self._rows(statements.ASSIGNED_COUNTS, ids=rows.json_texts([config_id]))
