@@ -198,9 +198,10 @@ async def test_streams_end_when_the_hub_stops(hub: InProcessHub) -> None:
 
 async def test_where_subscribe_never_works_heartbeats_suffice(hub: InProcessHub) -> None:
     agent = hub.agent()
+    asleep = len(hub.clock.wake_times)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(agent.run(Behavior(subscribes=False)))
-        await hub.clock.until_asleep(5)
+        await hub.clock.until_asleep(asleep + 1)
         await hub.assign("api@2")
 
         await hub.clock.advance(30 * SECOND)

@@ -107,7 +107,7 @@ async def test_hubs_that_rotate_at_once_lose_nothing(hubs: Hubs) -> None:
     counts = await together(*(hubs.store(BOTH).load() for _ in range(5)))
     values = await hubs.store(NEW).values([f"secret-{number}" for number in range(10)])
 
-    assert sum(int(each) for each in counts) == 10
+    assert sum(each for each in counts if isinstance(each, int)) == 10
     assert set(values.values()) == {VALUE}
 
 
