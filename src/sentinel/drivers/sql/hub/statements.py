@@ -131,8 +131,8 @@ LOCK_REMOVED = Statement(
 )
 """Locked, so that none of them begins another incarnation before it is deleted."""
 DELETE_REMOVED = (
-    Statement(delete(instances).where(_is_one_of(instances.c.id))),
-    Statement(delete(assigned).where(_is_one_of(assigned.c.instance_id))),
+    Statement(delete(instances).where(is_one_of(instances.c.id))),
+    Statement(delete(assigned).where(is_one_of(assigned.c.instance_id))),
 )
 COUNT_BY_STATE = Statement(select(instances.c.state, func.count()).group_by(instances.c.state))
 OUT_OF_SYNC = Statement(_in_order.where(is_out_of_sync).limit(_limit))
