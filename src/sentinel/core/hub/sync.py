@@ -20,7 +20,7 @@ from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     """The version that an instance has to run."""
 
     version: VersionName
