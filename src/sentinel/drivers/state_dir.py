@@ -130,6 +130,7 @@ class FolderState:
         digest = hashlib.sha256(value).hexdigest()[:16]
         file = self._secrets / f"{_file_name(reference)}.{digest}"
         try:
+            self._make(self._folder)
             self._make(self._secrets)
             if not file.exists() or file.read_bytes() != value:
                 atomic_file.write(file, value, mode=_PRIVATE, is_exact_mode=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import msgspec
 
@@ -58,7 +59,7 @@ class MemoryStateDir:
         self.links |= {self.stable_path(reference): file for reference, file in files.items()}
 
     def stable_path(self, reference: str) -> str:
-        return f"/state/secrets/{reference.replace(':', '-')}"
+        return f"/state/secrets/{quote(reference, safe='')}"
 
     async def forget_secrets(self, keep: Mapping[str, str]) -> None:
         self.values = {file: value for file, value in self.values.items() if file in keep.values()}

@@ -44,7 +44,7 @@ async def run(words: Sequence[str], *, timeout: timedelta, environ: Mapping[str,
     with _output() as output:
         try:
             process = await asyncio.create_subprocess_exec(
-                _program(words[0]),
+                _program(words[0], environ.get("PATH")),
                 *words[1:],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -67,10 +67,11 @@ async def run(words: Sequence[str], *, timeout: timedelta, environ: Mapping[str,
         return Finished(code, _text(output))
 
 
-def _program(name: str) -> str:
+def _program(name: str, search_path: str | None) -> str:
     """Return the program to run. Our own command is found beside this interpreter, too."""
     own = Path(sys.executable).with_name(_OWN_COMMAND)
-    return str(own) if name == _OWN_COMMAND and shutil.which(name) is None and own.exists() else name
+    is_missing = name == _OWN_COMMAND and shutil.which(name, path=search_path) is None
+    return str(own) if is_missing and own.exists() else name
 
 
 def _output() -> IO[bytes]:
