@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +173,17 @@ def test_the_readme_names_every_manifest() -> None:
 
     for file in MANIFESTS.rglob("*.yaml"):
         assert f"({file.relative_to(ROOT / 'deploy')})" in readme
+
+
+def test_systemd_accepts_the_unit_of_the_agent(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = (ROOT / "deploy" / "systemd" / "sentinel-agent.service").read_text()
+    assert "ExecStart=/usr/bin/sentinel agent --config " in text
+    unit = tmp_path / "sentinel-agent.service"
+    unit.write_text(text.replace("/usr/bin/sentinel", sys.executable))
+
+    verified = subprocess.run([program, "verify", str(unit)], capture_output=True, text=True, timeout=60)
+
+    assert (verified.returncode, verified.stderr) == (0, "")
