@@ -10,6 +10,7 @@ from tests.contract.hub_store_configs import ConfigContract
 from tests.contract.hub_store_events import EventContract
 from tests.contract.hub_store_heartbeats import HeartbeatContract, MetricsRetentionContract
 from tests.contract.hub_store_instances import InstanceContract
+from tests.contract.hub_store_rollouts import RolloutContract
 from tests.contract.hub_store_unavailable import UnavailableContract
 
 
@@ -19,6 +20,7 @@ class HubStoreContract(
     MetricsRetentionContract,
     ConfigContract,
     EventContract,
+    RolloutContract,
     UnavailableContract,
 ):
     """All promises of a store of the hub."""

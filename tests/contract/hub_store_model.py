@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from sentinel.core.hub.metrics_samples import Metrics, Sample
+from sentinel.core.hub.rollout_row import RowState
+from sentinel.core.hub.rollout_state import Rollout, RolloutState
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
 from sentinel.core.labels import parse
@@ -32,10 +34,12 @@ from sentinel.ports.hub_store import (
     InstanceRecord,
     ReportedStatus,
 )
+from sentinel.ports.rollout_store import DeploymentQuery
 from sentinel.testing.database import Fault
 from tests.support.databases import backends
 from tests.support.examples import examples
 from tests.support.fleet.store_records import MOMENT, SECOND, Stores, entry, response
+from tests.support.hub.rollout_records import COUNTED, SOME_DEPLOYMENT, deployment, deployment_event, rows_of
 from tests.support.hub.store_records import config, hash_of, instance, version
 
 T = TypeVar("T")
@@ -174,12 +178,46 @@ class Remember(msgspec.Struct, frozen=True):
         return known
 
 
+class Keep(msgspec.Struct, frozen=True):
+    config_id: str
+
+    def perform(self, hub: HubTransaction, step: int) -> object:
+        return hub.keep_config(self.config_id), hub.is_deploying(self.config_id)
+
+
+class Deploy(msgspec.Struct, frozen=True):
+    """Store a deployment, or its next revision with some of its rows."""
+
+    rollout: Rollout
+    selector: str | None
+    positions: frozenset[int]
+
+    def perform(self, hub: HubTransaction, step: int) -> object:
+        hub.lock_targets()
+        before = hub.deployment(self.rollout.id)
+        if before is None:
+            added = deployment(self.rollout, selector=self.selector)
+            hub.add_deployment(added, rows_of(self.rollout))
+        else:
+            changed = deployment(self.rollout, selector=self.selector, after=before)
+            rows = [row for row in rows_of(self.rollout) if row.position in self.positions]
+            hub.save_deployment(changed, rows)
+            hub.add_deployment_event(deployment_event(self.rollout.id, changed.revision, MOMENT + step * SECOND))
+        found = hub.deployment(self.rollout.id)
+        rows_after = hub.deployment_rows(self.rollout.id, after=1)
+        return before, found, tuple(rows_after), tuple(hub.holdings(COUNTED)), tuple(hub.offers())
+
+
 SOME_OPERATIONS: st.SearchStrategy[list[Operation]] = st.lists(
     st.builds(Save, SOME_INSTANCE, st.booleans())
     | st.builds(Assign, SOME_ID, SOME_NUMBER, SOME_NAME)
     | st.builds(AddConfig, SOME_CONFIG, st.booleans())
     | st.builds(ChangeConfig, SOME_CONFIG, st.booleans())
     | st.builds(AddVersion, SOME_NAME, st.booleans())
+    | st.builds(Keep, SOME_CONFIG)
+    | st.builds(
+        Deploy, SOME_DEPLOYMENT, st.sampled_from((None, "zone=a", "tier")), st.frozensets(st.integers(0, 3))
+    )
     | st.builds(Append, st.sampled_from(HubEventType), SOME_ID)
     | st.builds(Remember, st.sampled_from(("k", "K")), st.booleans()),
     min_size=1,
@@ -285,6 +323,34 @@ class HubStoreMachine(RuleBasedStateMachine):
         self._agree(lambda hub: hub.configs(after=name.config_id, limit=limit))
         self._agree(lambda hub: hub.assigned_counts(CONFIGS))
         self._agree(lambda hub: hub.count_configs())
+
+    @rule(
+        rollout=SOME_DEPLOYMENT,
+        after=st.integers(-1, 3),
+        limit=SOME_LIMIT,
+        states=st.frozensets(st.sampled_from(RolloutState), max_size=2),
+        row_states=st.frozensets(st.sampled_from(RowState), max_size=2),
+    )
+    def read_deployments(
+        self,
+        rollout: Rollout,
+        after: int,
+        limit: int,
+        states: frozenset[RolloutState],
+        row_states: frozenset[RowState],
+    ) -> None:
+        async def read(hub: HubStore) -> object:
+            found = await hub.rollout(rollout.id, after=after)
+            return None if found is None else (found.deployment, tuple(found.rows))
+
+        self._agree(read)
+        self._agree(lambda hub: hub.deployment(rollout.id))
+        self._agree(lambda hub: hub.deployments(DeploymentQuery(before=rollout.id, limit=limit, states=states)))
+        self._agree(lambda hub: hub.deployments(DeploymentQuery(limit=limit)))
+        self._agree(lambda hub: hub.count_deployments(states))
+        self._agree(lambda hub: hub.deployment_rows(rollout.id, after=after, limit=limit, states=row_states))
+        self._agree(lambda hub: hub.active_deployments())
+        self._agree(lambda hub: hub.deployment_events(rollout.id, after=after, limit=limit))
 
     @rule(after=st.integers(0, 20), limit=SOME_LIMIT)
     def read_events(self, after: int, limit: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from sentinel.core.hub.versions import VersionName
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.hub_store import HubStore, InstanceQuery
+from sentinel.ports.rollout_store import DeploymentQuery, RolloutStore
 from tests.support.databases.backends import Backend
 from tests.support.fleet.store_records import MOMENT
 from tests.support.hub.store_records import HubSuite, appending, heartbeats, instance
@@ -34,6 +35,13 @@ CALLS: dict[str, Callable[[HubStore], Awaitable[object]]] = {
     "version": lambda hub: hub.version(API_1),
     "versions": lambda hub: hub.versions("api", before=None, limit=1),
     "was_assigned": lambda hub: hub.was_assigned("edge-1", 1, API_1),
+    "deployment": lambda hub: hub.deployment("d"),
+    "deployments": lambda hub: hub.deployments(DeploymentQuery(limit=1)),
+    "count_deployments": lambda hub: hub.count_deployments(),
+    "rollout": lambda hub: hub.rollout("d"),
+    "deployment_rows": lambda hub: hub.deployment_rows("d", limit=1),
+    "active_deployments": lambda hub: hub.active_deployments(),
+    "deployment_events": lambda hub: hub.deployment_events("d", after=0, limit=1),
     "newest_event": lambda hub: hub.newest_event(),
     "oldest_event": lambda hub: hub.oldest_event(),
     "events": lambda hub: hub.events(0, limit=1),
@@ -59,7 +67,7 @@ class UnavailableContract(HubSuite):
         assert results == dict.fromkeys(CALLS, Unavailable)
 
     async def test_every_call_of_the_port_is_tried(self) -> None:
-        methods = {name for name in vars(HubStore) if not name.startswith("_")}
+        methods = {name for port in (HubStore, RolloutStore) for name in vars(port) if not name.startswith("_")}
 
         assert methods - CALLS.keys() == {"wakeups"}
 

@@ -122,6 +122,7 @@ class Agents:
                 raise precondition("the instance is draining; it can register again once it is removed")
             if before is None or before.life.incarnation != life.incarnation:
                 transaction.record(entry)
+                instance = _with_offer(transaction, instance, now)
             return instance, instance_changes.save(transaction, instance, commands, now)
 
         instance, changes = await self._store.transact(work)
@@ -273,3 +274,20 @@ class Agents:
     def _observe(self, instance_id: str, changes: Sequence[StateChanged]) -> None:
         for change in changes:
             self._observer.state_changed(instance_id, change)
+
+
+def _with_offer(transaction: HubTransaction, instance: InstanceRecord, now: datetime) -> InstanceRecord:
+    """Return a new instance with the version of the newest completed deployment whose selector matches it, if any.
+
+    Once: what is completed later, and whatever else changes, does not concern it.
+    """
+    matching = (each for each in transaction.offers() if each.selector.matches(instance.labels))
+    offer = next(matching, None)
+    if offer is None or not transaction.keep_config(offer.version.name.config_id):
+        return instance
+    version = transaction.version(offer.version.name)
+    if version is None or version.hash != offer.version.hash:
+        return instance  # it was deleted, and another one has its name
+    transaction.note_assigned(instance.id, instance.life.incarnation, offer.version.name)
+    assignment = Assignment(offer.version.name, offer.version.hash, now)
+    return msgspec.structs.replace(instance, sync=syncing.assign(instance.sync, assignment, now))

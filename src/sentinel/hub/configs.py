@@ -161,6 +161,9 @@ class Configs:
             assigned = transaction.count_assigned(config_id)
             if assigned:
                 raise Conflict(f"the configuration {shown(config_id)} is assigned to {assigned} instances")
+            # After that look: what a deployment brings back is assigned before the deployment is over.
+            if transaction.is_deploying(config_id):
+                raise Conflict(f"the configuration {shown(config_id)} is being deployed")
             transaction.remove_config(config_id)
             transaction.record(
                 self._auditor.entry(caller, action="delete", kind=KIND, resource_id=config_id, now=now, detail="")

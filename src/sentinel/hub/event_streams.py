@@ -20,7 +20,7 @@ from sentinel.web import problem, server_sent_events
 from sentinel.web.credential import Credential
 from sentinel.web.routing import Stream
 
-PUBLIC_TYPES: Final = frozenset(HubEventType) - {HubEventType.INSTANCE_CHANGED}
+PUBLIC_TYPES: Final = frozenset(HubEventType) - {HubEventType.INSTANCE_CHANGED, HubEventType.DEPLOYMENT_CHANGED}
 """What users are told. The others are between hubs."""
 _COMMENT_INTERVAL: Final = timedelta(seconds=10)
 """Between two comments while nothing happens. Clients expect one at least every 15 seconds."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol
 
+from sentinel.core.hub.analysis import Verdict
+from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.instance import StateChanged
+from sentinel.core.hub.rollout_state import RollbackState, RolloutState
 from sentinel.hub.refusals import Reason
 
 
@@ -34,6 +37,17 @@ class HubObserver(Protocol):
     def stream_opened(self) -> None: ...
 
     def stream_closed(self) -> None: ...
+
+    def deployment_changed(
+        self, deployment_id: str, state: RolloutState, rollback: RollbackState, reason: str
+    ) -> None:
+        """A deployment has another state."""
+
+    def deployment_ended(self, strategy: Strategy, outcome: RolloutState, duration: timedelta) -> None:
+        """A deployment is over, with the rollback that it began."""
+
+    def canaries_judged(self, deployment_id: str, verdict: Verdict) -> None:
+        """The metrics of canaries were analysed."""
 
     def event_sent(self, event_type: str) -> None:
         """An event was sent to an agent."""

@@ -152,17 +152,21 @@ class Registry:
                 del self._loading[instance_id]
         return self._known.get(instance_id)
 
+    async def refresh_known(self, instance_ids: Collection[str]) -> None:
+        """Read instances again that are in memory. Raises `Unavailable`."""
+        wanted = [each for each in instance_ids if each in self._known or each in self._loading]
+        for start in range(0, len(wanted), _READ_SIZE):
+            await self._read(wanted[start : start + _READ_SIZE])
+
     async def take(self, events: Sequence[HubEvent]) -> None:
         """Read instances again that events are about, if anybody here needs them."""
         types = (HubEventType.INSTANCE_STATE, HubEventType.INSTANCE_CHANGED)
         subjects = dict.fromkeys(event.subject for event in events if event.type in types)
-        await self._read([each for each in subjects if each in self._known or each in self._loading])
+        await self.refresh_known(subjects)
 
     async def resync(self) -> None:
         """Read every known instance again."""
-        wanted = [*self._known, *self._loading]
-        for start in range(0, len(wanted), _READ_SIZE):
-            await self._read(wanted[start : start + _READ_SIZE])
+        await self.refresh_known([*self._known, *self._loading])
 
     async def _read(self, instance_ids: Collection[str]) -> None:
         if not instance_ids:

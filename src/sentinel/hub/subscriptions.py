@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from sentinel.core.hub.deployment import ConfigVersion, Strategy
 from sentinel.core.hub.instance import Drain, SendDrain, StreamOpened, Timeouts, advance
 from sentinel.core.hub.states import State
 from sentinel.core.hub.sync import Assignment
@@ -24,6 +25,7 @@ from sentinel.hub.refusals import CallRefused, Reason, exhausted, precondition, 
 from sentinel.hub.registry import KnownInstance, Registry
 from sentinel.hub.sessions import AgentCall, Session, Sessions
 from sentinel.ports.clock import Clock
+from sentinel.ports.hub_store import InstanceRecord
 from sentinel.ports.peer_certificates import PeerCertificate, PeerCertificates
 from sentinel.runtime.lifecycle.stopping import Stopping
 
@@ -35,6 +37,19 @@ class ConfigUpdate(msgspec.Struct, frozen=True):
     """Another version is assigned."""
 
     assignment: Assignment
+
+
+class DeploymentNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment wants the instance to run a version."""
+
+    deployment_id: str
+    version: ConfigVersion
+    strategy: Strategy
+    batch_position: int
+    batch_total: int
+    begun: datetime
+    deadline: datetime
+    is_rollback: bool
 
 
 class DrainNotice(msgspec.Struct, frozen=True):
@@ -49,7 +64,14 @@ class Ping(msgspec.Struct, frozen=True):
     time: datetime
 
 
-Notice: TypeAlias = ConfigUpdate | DrainNotice | Ping
+Notice: TypeAlias = ConfigUpdate | DeploymentNotice | DrainNotice | Ping
+
+
+class DeploymentNotices(Protocol):
+    """Knows what deployments want of instances, without a query."""
+
+    def notice(self, instance: InstanceRecord) -> DeploymentNotice | None:
+        """Return what a deployment in progress wants of an instance whose agent has not answered yet."""
 
 
 class Subscription:
@@ -110,6 +132,7 @@ class Subscriptions:
         *,
         registry: Registry,
         sessions: Sessions,
+        deployments: DeploymentNotices,
         certificates: PeerCertificates | None,
         timeouts: Timeouts,
         ping_interval: timedelta,
@@ -118,6 +141,7 @@ class Subscriptions:
         max_streams: int = MAX_STREAMS,
     ) -> None:
         self._sessions = sessions
+        self._deployments = deployments
         self._certificates = certificates
         self._timeouts = timeouts
         self._ping_interval = ping_interval
@@ -160,10 +184,20 @@ class Subscriptions:
         else:
             self._update(subscription)
 
+    def steps_changed(self, instance_ids: Sequence[str]) -> None:
+        """Tell agents what a deployment wants of them."""
+        for instance_id in instance_ids:
+            subscription = self._open.get(instance_id)
+            if subscription is not None:
+                self._update(subscription)
+
     def sent(self, subscription: Subscription, notice: Notice) -> None:
         """Take note that a notice was sent."""
         if isinstance(notice, ConfigUpdate):
             subscription.known.told = notice.assignment
+        elif isinstance(notice, DeploymentNotice):
+            # It runs what is assigned to it then. Nobody has to tell it once more when the deployment is over.
+            subscription.known.told = subscription.known.record.sync.assignment
 
     async def run(self, stopping: Stopping) -> None:
         """Send pings, and end streams whose session or certificate has ended, until stopped."""
@@ -215,6 +249,8 @@ class Subscriptions:
         for command in commands:
             if isinstance(command, SendDrain) and life.drain is not None:
                 return DrainNotice(life.drain)
+        if life.deployment_id is not None:
+            return self._deployments.notice(known.record)
         if not life.may_be_assigned or assignment is None or assignment == known.told:
             return None
         return ConfigUpdate(assignment)

@@ -8,7 +8,10 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sentinel.core.hub.agent_versions import is_supported
+from sentinel.core.hub.analysis import Verdict
+from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.instance import StateChanged
+from sentinel.core.hub.rollout_state import TERMINAL, RollbackState, RolloutState
 from sentinel.core.hub.states import CONNECTED, State
 from sentinel.hub.refusals import Reason
 from sentinel.ports.clock import Clock
@@ -59,14 +62,17 @@ class HubTelemetry:
             Gauge("hub_agents_expected", "Agents that should be online, by the settings.", registry=registry).set(
                 expected_agents
             )
-        self.deployment_duration = Histogram(
+        self._deployment_duration = Histogram(
             "hub_deployment_duration_seconds",
             "Duration of finished deployments.",
             ["strategy", "outcome"],
             buckets=_DEPLOYMENT_BUCKETS,
             registry=registry,
         )
-        self.deployment_failures = Counter(
+        for strategy in Strategy:
+            for outcome in TERMINAL:
+                self._deployment_duration.labels(strategy.value, outcome.value)
+        self._deployment_failures = Counter(
             "hub_deployment_failures_total", "Deployments that have failed.", registry=registry
         )
         self._heartbeats = Counter("hub_heartbeats_total", "Accepted heartbeats.", registry=registry)
@@ -131,6 +137,31 @@ class HubTelemetry:
 
     def stream_closed(self) -> None:
         self._streams.dec()
+
+    def deployment_changed(
+        self, deployment_id: str, state: RolloutState, rollback: RollbackState, reason: str
+    ) -> None:
+        self._log.info(
+            "deployment.state",
+            deployment=deployment_id,
+            state=state.value,
+            rollback=rollback.value,
+            reason=reason,
+        )
+
+    def deployment_ended(self, strategy: Strategy, outcome: RolloutState, duration: timedelta) -> None:
+        self._deployment_duration.labels(strategy.value, outcome.value).observe(duration.total_seconds())
+        if outcome is RolloutState.FAILED:
+            self._deployment_failures.inc()
+
+    def canaries_judged(self, deployment_id: str, verdict: Verdict) -> None:
+        self._log.info(
+            "deployment.analysis",
+            deployment=deployment_id,
+            outcome=verdict.outcome.value,
+            reason=verdict.reason,
+            requests=verdict.requests,
+        )
 
     def event_sent(self, event_type: str) -> None:
         self._events.labels(event_type).inc()

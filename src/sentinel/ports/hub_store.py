@@ -27,6 +27,7 @@ from sentinel.core.hub.versions import VersionName
 from sentinel.ports.audit import AuditWriter
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import StoredResponses
+from sentinel.ports.rollout_store import RolloutStore, RolloutTransaction
 
 T = TypeVar("T")
 
@@ -119,6 +120,8 @@ class HubEventType(StrEnum):
     CONFIG_VERSION = "config.version"
     INSTANCE_CHANGED = "instance.changed"
     """An instance has a new session, assignment or drain request. For hubs only, not for users."""
+    DEPLOYMENT_CHANGED = "deployment.changed"
+    """A deployment was stored. For hubs only, not for users."""
 
 
 class HubEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +133,7 @@ class HubEvent(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """The id of the instance, the deployment, or `<config>@<n>`."""
     data: bytes = b""
-    """What users are told: a JSON object; empty for `INSTANCE_CHANGED`."""
+    """What users are told: a JSON object; empty for events between hubs."""
 
 
 class ConfigTaken(AlreadyExists):
@@ -141,12 +144,12 @@ class VersionTaken(AlreadyExists):
     """Another transaction has stored this version."""
 
 
-class HubTransaction(AuditWriter, StoredResponses, Protocol):
+class HubTransaction(RolloutTransaction, AuditWriter, StoredResponses, Protocol):
     """A transaction: all of its writes take effect, or none.
 
     The work is a plain function, which a store may run on any thread, and again after a lost race. Work that locks
-    several instances locks them in the order of their ids, and a configuration after them, so that transactions do
-    not wait for each other in a circle.
+    several instances locks them in the order of their ids, a deployment before them and configurations after them,
+    so that transactions do not wait for each other in a circle.
     """
 
     def instance(self, instance_id: str) -> InstanceRecord | None:
@@ -160,6 +163,10 @@ class HubTransaction(AuditWriter, StoredResponses, Protocol):
 
     def config(self, config_id: str) -> Config | None:
         """Return a configuration and lock it until the transaction ends."""
+
+    def keep_config(self, config_id: str) -> bool:
+        """Whether there is this configuration, which is not deleted before the transaction ends. Several
+        transactions can do this at the same time."""
 
     def add_config(self, config: Config) -> None:
         """Raises `ConfigTaken`, which ends the transaction."""
@@ -202,8 +209,8 @@ class InstancePage(msgspec.Struct, frozen=True):
     is_last: bool
 
 
-class HubStore(Protocol):
-    """Instances, configurations, metrics and events. Every call may raise `Unavailable`."""
+class HubStore(RolloutStore, Protocol):
+    """Instances, configurations, deployments, metrics and events. Every call may raise `Unavailable`."""
 
     async def transact(self, work: Callable[[HubTransaction], T]) -> T:
         """Run the work in a transaction and return its result once that is durable. Wakes readers of the log of

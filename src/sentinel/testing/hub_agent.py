@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -40,6 +40,7 @@ _RETRYABLE: Final = frozenset(
 )
 _RETRY_DELAY: Final = timedelta(milliseconds=100)
 
+States = pb.DeploymentStatusRequest
 T = TypeVar("T")
 _Sleep: TypeAlias = "Callable[[timedelta], Awaitable[None]]"
 
@@ -61,6 +62,45 @@ class Behavior(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it deregisters when it is told to drain."""
     heartbeat_interval: timedelta | None = None
     """In place of the one that the hub asks for."""
+    rejects: str = ""
+    """Why it accepts no deployment; empty if it does."""
+    fails: Collection[str] = ()
+    """The versions that it cannot apply: `api@2`."""
+    failure: str = "health check failed after 3 attempts"
+    """What it reports then."""
+    acknowledges: bool = True
+    """If not, it reads of deployments and does nothing."""
+    reports: bool = True
+    """If not, it accepts deployments and says no more."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a deployment wants of an instance."""
+
+    deployment_id: str
+    version: str
+    """Empty in a request to report."""
+    is_rollback: bool
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """What tells it from all others."""
+        return self.deployment_id, self.is_rollback
+
+    @classmethod
+    def of_event(cls, event: pb.Event) -> Self:
+        """Read an event of a stream."""
+        told = event.deployment
+        return cls(deployment_id=told.deployment_id, version=told.config_version, is_rollback=told.rollback)
+
+    @classmethod
+    def of_action(cls, action: pb.PendingAction) -> Self:
+        """Read what a heartbeat was told."""
+        return cls(
+            deployment_id=action.params["deployment_id"],
+            version=action.params.get("config_version", ""),
+            is_rollback=action.params["rollback"] == "true",
+        )
 
 
 class EventStream:
@@ -136,6 +176,9 @@ class HubAgent:
         self.changed = asyncio.Event()
         """Set when it has applied a configuration or was told to drain. For tests that wait for that."""
         self.is_drained = False
+        self.deployed: dict[tuple[str, bool], tuple[States.DeploymentState.ValueType, str]] = {}
+        """How deployments and rollbacks ended here: what was reported."""
+        self._active: set[tuple[str, bool]] = set()
         self._leaving = asyncio.Lock()
         self._sleep: _Sleep = _sleep if clock is None else clock.sleep
         # Agents are different machines: each has its own connection.
@@ -295,6 +338,39 @@ class HubAgent:
             if reader is not None:
                 reader.cancel()
 
+    async def deploy(self, wanted: Wanted, behavior: Behavior = Behavior()) -> None:  # noqa: B008  # frozen
+        """Do what a deployment wants, and report it. What was done before is reported again."""
+        if not behavior.acknowledges or wanted.key in self._active:
+            return
+        self._active.add(wanted.key)
+        try:
+            if wanted.key not in self.deployed:
+                await self._ack(wanted, behavior.rejects)
+                if behavior.rejects or not behavior.reports:
+                    return
+                await self._report(wanted, States.IN_PROGRESS)
+                self.deployed[wanted.key] = await self._try(wanted, behavior)
+            await self._report(wanted, *self.deployed[wanted.key])
+        finally:
+            self._active.discard(wanted.key)
+
+    async def _try(self, wanted: Wanted, behavior: Behavior) -> tuple[States.DeploymentState.ValueType, str]:
+        if wanted.version in behavior.fails:
+            return States.FAILED, behavior.failure
+        fetched = await _retried(lambda: self.get_config(wanted.version))
+        await self._report(wanted, States.VALIDATING)
+        self.running_version, self.running_content = fetched.version, fetched.content
+        self.changed.set()
+        return (States.ROLLED_BACK if wanted.is_rollback else States.COMPLETED), ""
+
+    async def _ack(self, wanted: Wanted, rejection: str) -> None:
+        fields = {"rollback": wanted.is_rollback, "accepted": not rejection, "rejection_reason": rejection}
+        await _retried(lambda: self.ack_deployment(wanted.deployment_id, **fields))
+
+    async def _report(self, wanted: Wanted, state: States.DeploymentState.ValueType, message: str = "") -> None:
+        fields = {"rollback": wanted.is_rollback, "message": message}
+        await _retried(lambda: self.report_deployment_status(wanted.deployment_id, state, **fields))
+
     async def _send_heartbeat(self, behavior: Behavior) -> None:
         fields: dict[str, Any] = {"status": pb.InstanceStatus(state=behavior.state, message=behavior.message)}
         if behavior.reported_hash is not None:
@@ -303,6 +379,8 @@ class HubAgent:
         for action in response.actions:
             if action.type == pb.PendingAction.FETCH_CONFIG:
                 await self._update(behavior)
+            elif action.type in (pb.PendingAction.APPLY_CONFIG, pb.PendingAction.REPORT_STATUS):
+                await self.deploy(Wanted.of_action(action), behavior)
             elif action.type == pb.PendingAction.DRAIN:
                 await self._drain(behavior)
 
@@ -315,6 +393,8 @@ class HubAgent:
             while (event := await _next(events)) is not None:
                 if event.type == pb.Event.CONFIG_UPDATE:
                     await self._update(behavior)
+                elif event.type == pb.Event.DEPLOYMENT:
+                    await self.deploy(Wanted.of_event(event), behavior)
                 elif event.type == pb.Event.DRAIN:
                     await self._drain(behavior)
 

@@ -31,16 +31,17 @@ from sentinel.ports.hub_store import (
 )
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.hub_tables import HubTables
-from sentinel.testing.transaction import MemoryTransaction, transact
+from sentinel.testing.rollouts import MemoryRollouts, MemoryRolloutTransaction
+from sentinel.testing.transaction import transact
 
 T = TypeVar("T")
 
 
-class MemoryHubStore:
+class MemoryHubStore(MemoryRollouts):
     """A verified fake of `ports.hub_store.HubStore`."""
 
     def __init__(self, database: MemoryDatabase) -> None:
-        self._database = database
+        super().__init__(database)
         self._tables = database.tables(HubTables)
 
     async def transact(self, work: Callable[[HubTransaction], T]) -> T:
@@ -139,7 +140,7 @@ class MemoryHubStore:
             self._tables.events.listeners.remove(event)
 
 
-class MemoryHubTransaction(MemoryTransaction):
+class MemoryHubTransaction(MemoryRolloutTransaction):
     """A transaction on the hub's tables in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
@@ -165,6 +166,10 @@ class MemoryHubTransaction(MemoryTransaction):
         self._require_open()
         self._locked.add(("configuration", config_id))
         return self._tables.configs.get(config_id)
+
+    def keep_config(self, config_id: str) -> bool:
+        self._require_open()
+        return config_id in self._tables.configs
 
     def add_config(self, config: Config) -> None:
         self._require_open()

@@ -15,8 +15,8 @@ from sqlalchemy import MetaData
 
 from sentinel.drivers.sql import audit, idempotency
 from sentinel.drivers.sql.fleet import tables as fleet
+from sentinel.drivers.sql.hub import rollout_tables, signing_keys
 from sentinel.drivers.sql.hub import secrets as hub_secrets
-from sentinel.drivers.sql.hub import signing_keys
 from sentinel.drivers.sql.hub import tables as hub
 from sentinel.drivers.sql.identity import tables as identity
 
@@ -33,6 +33,7 @@ for _metadata in (
     hub_secrets.metadata,
     idempotency.metadata,
     identity.metadata,
+    rollout_tables.metadata,
     signing_keys.metadata,
 ):
     for _table in _metadata.sorted_tables:

@@ -90,8 +90,8 @@ class InProcessHub:
         await listener.open()
         asleep = len(self.clock.wake_times)
         tasks = [asyncio.create_task(loop(self._stopping)) for loop in (*part.loops, listener.run)]
-        # All but the feed, which waits for events.
-        await self.clock.until_asleep(asleep + len(tasks) - 1)
+        # All but the feed, which waits for events, and the runner, which waits for deployments.
+        await self.clock.until_asleep(asleep + len(tasks) - 2)
 
         async def stop() -> None:
             self._stopping.request()

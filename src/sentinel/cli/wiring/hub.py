@@ -20,11 +20,13 @@ from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.hub.secrets import SqlSecretStore
 from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
 from sentinel.drivers.sql.hub.store import SqlHubStore
-from sentinel.hub import access, routes
+from sentinel.hub import access, deployment_routes, routes
 from sentinel.hub.agents import Agents
+from sentinel.hub.canary_metrics import CanaryMetrics
 from sentinel.hub.checking import ConfigChecker
 from sentinel.hub.configs import Configs
-from sentinel.hub.deployments import NoDeployments
+from sentinel.hub.deployment_http import DeploymentHandlers
+from sentinel.hub.deployments import RolloutDeployments
 from sentinel.hub.event_feed import EventFeed
 from sentinel.hub.event_streams import EventStreams
 from sentinel.hub.fetching import Fetching
@@ -35,8 +37,13 @@ from sentinel.hub.grpc.listener import GrpcListener, ServerCredentials
 from sentinel.hub.http import ConfigHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
+from sentinel.hub.obstacles import TextObstacles
 from sentinel.hub.registrants import Registrants
 from sentinel.hub.registry import Registry
+from sentinel.hub.rollout_copies import RolloutCopies
+from sentinel.hub.rollout_planning import RolloutPlanning
+from sentinel.hub.rollout_runner import RolloutRunner
+from sentinel.hub.rollout_service import RolloutService
 from sentinel.hub.secret_offers import SecretOffers
 from sentinel.hub.secrets import Secrets
 from sentinel.hub.sessions import Sessions
@@ -79,6 +86,7 @@ class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
     """For agents. Its part starts after that of the component."""
     calls: FleetCalls
     instances: Instances
+    rollouts: RolloutService
     registry: Registry
     secrets: Secrets
     offers: SecretOffers
@@ -128,7 +136,6 @@ def build_hub(
     timeouts = settings.timeouts
     registry = Registry(store)
     streams = EventStreams(store, clock=clock)
-    feed = EventFeed(store, readers=(registry, streams), clock=clock, log=log)
     sessions = Sessions(
         registry=registry,
         tokens=security.tokens,
@@ -145,7 +152,20 @@ def build_hub(
     versions = VersionCache(store)
     secrets = Secrets(store=secret_store, clock=clock, auditor=auditor)
     offers = SecretOffers(secret_store, clock=clock, log=log)
-    deployments = NoDeployments()
+    copies = RolloutCopies(store)
+    runner = RolloutRunner(
+        store=store,
+        copies=copies,
+        registry=registry,
+        metrics=CanaryMetrics(store=store, registry=registry),
+        timeouts=timeouts,
+        clock=clock,
+        observer=telemetry,
+        log=log,
+    )
+    deployments = RolloutDeployments(runner=runner, copies=copies, registry=registry, clock=clock)
+    # The runner first: streams look for the deployment of an instance as soon as the instance has one.
+    feed = EventFeed(store, readers=(runner, registry, streams), clock=clock, log=log)
     agents = Agents(
         hub=uuid7(clock.now(), os.urandom(RANDOM_BYTES)),
         store=store,
@@ -163,12 +183,14 @@ def build_hub(
     subscriptions = Subscriptions(
         registry=registry,
         sessions=sessions,
+        deployments=deployments,
         certificates=security.certificates,
         timeouts=timeouts,
         ping_interval=settings.ping_interval,
         clock=clock,
         observer=telemetry,
     )
+    copies.notify(subscriptions)
     calls = FleetCalls(
         agents=agents,
         fetching=Fetching(
@@ -191,9 +213,15 @@ def build_hub(
     instances = Instances(
         store=store, registry=registry, timeouts=timeouts, clock=clock, observer=telemetry, auditor=auditor
     )
-    configs = Configs(
+    checker = ConfigChecker(facts=facts, secrets=secrets, resolve=settings.resolve, clock=clock)
+    configs = Configs(store=store, checker=checker, clock=clock, auditor=auditor)
+    rollouts = RolloutService(
         store=store,
-        checker=ConfigChecker(facts=facts, secrets=secrets, resolve=settings.resolve, clock=clock),
+        planning=RolloutPlanning(store=store, checker=checker, obstacles=[TextObstacles(checker)]),
+        runner=runner,
+        copies=copies,
+        timeouts=timeouts,
+        deployment_timeout=settings.deployment_timeout,
         clock=clock,
         auditor=auditor,
     )
@@ -215,7 +243,7 @@ def build_hub(
         component=BuiltComponent(
             part=Part(
                 name="hub",
-                loops=(feed.run, sweeper.run, subscriptions.run, flusher.run, offers.run),
+                loops=(feed.run, sweeper.run, subscriptions.run, flusher.run, offers.run, runner.run),
                 registry=metrics,
                 start=load_keys,
                 close=flusher.close,
@@ -225,9 +253,10 @@ def build_hub(
                     *routes.instance_routes(handlers),
                     *routes.config_routes(ConfigHandlers(configs)),
                     *routes.secret_routes(SecretHandlers(secrets)),
+                    *deployment_routes.deployment_routes(DeploymentHandlers(rollouts)),
                 ),
                 permissions=access.PERMISSIONS,
-                tags=routes.TAGS,
+                tags={**routes.TAGS, **deployment_routes.TAGS},
             ),
             retention_rules=(
                 RetentionRule("events", settings.retention.events, store.expire_events),
@@ -248,6 +277,7 @@ def build_hub(
         ),
         calls=calls,
         instances=instances,
+        rollouts=rollouts,
         registry=registry,
         secrets=secrets,
         offers=offers,

@@ -54,9 +54,14 @@ def held_instances(rollout: Rollout) -> frozenset[str]:
 
     While it can begin batches or go back, these are all targets. Then only those that still finish.
     """
-    if not rollout.is_terminal or rollout.rollback is RollbackState.RUNNING:
+    if holds_all_targets(rollout):
         return frozenset(rollout.rows)
     return frozenset(row.instance_id for row in rollout.rows.values() if row.is_open)
+
+
+def holds_all_targets(rollout: Rollout) -> bool:
+    """Whether it can begin batches or go back."""
+    return not rollout.is_terminal or rollout.rollback is RollbackState.RUNNING
 
 
 def retry_targets(rollout: Rollout) -> tuple[str, ...]:

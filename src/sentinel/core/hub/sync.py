@@ -129,7 +129,7 @@ def pending_actions(instance: Instance, sync: Sync, deployment: DeploymentStep |
         return [*_drain(instance)]
     if deployment is not None:
         return [*_deploy(deployment)]
-    if sync.assignment is None or not sync.has_update:
+    if sync.assignment is None or not sync.has_update or instance.deployment_id is not None:
         return []
     return [_fetch(sync.assignment)]
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final, assert_never
 
 from sentinel.hub.grpc import messages
-from sentinel.hub.subscriptions import ConfigUpdate, DrainNotice, Notice, Ping
+from sentinel.hub.subscriptions import ConfigUpdate, DeploymentNotice, DrainNotice, Notice, Ping
 from sentinel.hub.version_cache import VersionCache
 from sentinel.ports.errors import Unavailable
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
@@ -34,6 +34,8 @@ class EventEncoder:
         match notice:
             case ConfigUpdate():
                 return messages.config_update(notice, await self._change_summary(notice))
+            case DeploymentNotice():
+                return messages.deployment(notice)
             case DrainNotice():
                 return messages.drain(notice)
             case Ping():

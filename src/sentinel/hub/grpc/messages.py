@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
+from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.instance import Health
 from sentinel.core.hub.metrics_samples import Metrics, Sample
 from sentinel.core.hub.sync import Action, ActionType, Assignment
@@ -16,7 +17,7 @@ from sentinel.hub.agent_reports import HeartbeatReport, Registration, ReportedHe
 from sentinel.hub.agents import Begun, HeartbeatAnswer
 from sentinel.hub.deployments import Acknowledgement, Progress
 from sentinel.hub.fetching import FetchedVersion
-from sentinel.hub.subscriptions import ConfigUpdate, DrainNotice, Notice, Ping
+from sentinel.hub.subscriptions import ConfigUpdate, DeploymentNotice, DrainNotice, Notice, Ping
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 
 _HEALTH: Final = {
@@ -29,6 +30,11 @@ _ACTIONS: Final = {
     ActionType.APPLY_CONFIG: pb.PendingAction.APPLY_CONFIG,
     ActionType.REPORT_STATUS: pb.PendingAction.REPORT_STATUS,
     ActionType.DRAIN: pb.PendingAction.DRAIN,
+}
+_STRATEGIES: Final = {
+    Strategy.ALL_AT_ONCE: pb.ALL_AT_ONCE,
+    Strategy.ROLLING: pb.ROLLING,
+    Strategy.CANARY: pb.CANARY,
 }
 
 
@@ -133,6 +139,26 @@ def config_update(notice: ConfigUpdate, change_summary: str) -> pb.Event:
     )
 
 
+def deployment(notice: DeploymentNotice) -> pb.Event:
+    direction = "rollback" if notice.is_rollback else "deploy"
+    return pb.Event(
+        event_id=f"deployment/{notice.deployment_id}/{direction}/{_microseconds(notice.begun)}",
+        type=pb.Event.DEPLOYMENT,
+        timestamp=_unix(notice.begun),
+        deployment=pb.DeploymentEvent(
+            deployment_id=notice.deployment_id,
+            config_version=str(notice.version.name),
+            strategy=_STRATEGIES[notice.strategy],
+            batch_position=notice.batch_position,
+            batch_total=notice.batch_total,
+            deadline=_unix(notice.deadline),
+            rollback=notice.is_rollback,
+            config_id=notice.version.name.config_id,
+            config_hash=notice.version.hash,
+        ),
+    )
+
+
 def drain(notice: DrainNotice) -> pb.Event:
     started = notice.drain.started
     return pb.Event(
@@ -158,6 +184,8 @@ def event_type(notice: Notice) -> str:
     match notice:
         case ConfigUpdate():
             return "CONFIG_UPDATE"
+        case DeploymentNotice():
+            return "DEPLOYMENT"
         case DrainNotice():
             return "DRAIN"
         case Ping():

@@ -277,6 +277,7 @@ _config_id = configs.c.id == bindparam("id", type_=TEXT)
 
 CONFIG = Statement(select(configs).where(_config_id))
 LOCK_CONFIG = Statement(select(configs).where(_config_id).with_for_update())
+KEEP_CONFIG = Statement(select(configs.c.id).where(_config_id).with_for_update(read=True, key_share=True))
 CONFIGS = Statement(select(configs).where(configs.c.id > _after).order_by(configs.c.id).limit(_limit))
 COUNT_CONFIGS = Statement(select(func.count()).select_from(configs))
 ADD_CONFIG = Statement(insert(configs).inline(), *configs.c.keys())

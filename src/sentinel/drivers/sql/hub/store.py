@@ -12,9 +12,10 @@ from sentinel.core.hub.metrics_samples import Sample
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import MAX_NUMBER, VersionName
 from sentinel.drivers.sql.engine.columns import to_micros
-from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, SqlValue, Statement
+from sentinel.drivers.sql.engine.statements import Session, SqlDatabase
 from sentinel.drivers.sql.hub import instance_pages, metrics, rows, statements
 from sentinel.drivers.sql.hub.event_log import CHANNEL, EventLog
+from sentinel.drivers.sql.hub.rollouts import SqlRollouts
 from sentinel.drivers.sql.hub.transaction import RegisteredMeanwhile, SqlHubTransaction
 from sentinel.ports.hub_store import (
     Config,
@@ -51,11 +52,11 @@ async def transact(database: SqlDatabase, begin: Callable[[Session], Tx], work: 
             database.announce(CHANNEL)
 
 
-class SqlHubStore:
+class SqlHubStore(SqlRollouts):
     """`ports.hub_store.HubStore` in a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
-        self._database = database
+        super().__init__(database)
         self._log = EventLog(database)
 
     async def transact(self, work: Callable[[HubTransaction], T]) -> T:
@@ -160,6 +161,3 @@ class SqlHubStore:
 
     def wakeups(self) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._database.listening(CHANNEL)
-
-    async def _rows(self, statement: Statement, **values: SqlValue) -> Sequence[Row]:
-        return await self._database.read(lambda session: session.rows(statement, **values))

@@ -13,8 +13,8 @@ from sentinel.core.hub import secret_names
 from sentinel.core.hub.versions import VersionName
 from sentinel.drivers.sql.engine.statements import Session, SqlValue
 from sentinel.drivers.sql.hub import event_log, rows, statements
+from sentinel.drivers.sql.hub.rollouts import SqlRolloutTransaction
 from sentinel.drivers.sql.hub.tables import CONFIG_CONSTRAINT, INSTANCE_CONSTRAINT, VERSION_CONSTRAINT
-from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.hub_store import (
     Config,
@@ -34,7 +34,7 @@ class RegisteredMeanwhile(AlreadyExists):
     """
 
 
-class SqlHubTransaction(SqlTransaction):
+class SqlHubTransaction(SqlRolloutTransaction):
     """`ports.hub_store.HubTransaction` in a SQL database."""
 
     errors_by_constraint: ClassVar[Mapping[str, type[AlreadyExists]]] = {
@@ -91,6 +91,9 @@ class SqlHubTransaction(SqlTransaction):
         self._require_locked(config_id)
         for statement in statements.REMOVE_CONFIG:
             self._run(statement, {"config_id": config_id})
+
+    def keep_config(self, config_id: str) -> bool:
+        return bool(self._rows(statements.KEEP_CONFIG, id=config_id))
 
     def version(self, name: VersionName) -> ConfigVersion | None:
         found = self._rows(statements.VERSION, config_id=name.config_id, number=name.number)

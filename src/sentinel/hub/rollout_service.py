@@ -1,0 +1,267 @@
+"""What users do with deployments, on the store and the runner.
+
+A deployment that has all of its targets starts in the transaction that creates it. What else users want is an
+event of the runner's next step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from sentinel.core.hub import rollout_queries, rollout_state
+from sentinel.core.hub.deployment import Problem, Request, Targets
+from sentinel.core.hub.instance import Timeouts
+from sentinel.core.hub.rollout_state import Abort, Event, Pause, Promote, Resume, Rollback, Rollout, Started
+from sentinel.core.ids import RANDOM_BYTES, uuid7
+from sentinel.hub import deployment_documents, rollout_copies
+from sentinel.hub.obstacles import DeploymentProblem
+from sentinel.hub.rollout_copies import RolloutCopies, RolloutCopy
+from sentinel.hub.rollout_planning import Draft, RolloutPlanning
+from sentinel.hub.rollout_runner import RolloutRunner
+from sentinel.hub.rollout_step import RolloutStep, Stored
+from sentinel.hub.rollouts import Created, PlannedDeployment
+from sentinel.ports.clock import Clock
+from sentinel.ports.hub_store import HubStore, HubTransaction
+from sentinel.ports.rollout_store import (
+    DeploymentEvent,
+    DeploymentQuery,
+    DeploymentRecord,
+    Holding,
+    RolloutRow,
+)
+from sentinel.web import idempotency
+from sentinel.web.audit import Auditor
+from sentinel.web.errors import Conflict, NotFound, Unprocessable
+from sentinel.web.idempotency import IdempotencyKey
+from sentinel.web.problem import shown
+from sentinel.web.routing import Caller
+
+KIND: Final = "deployment"
+"""Of audit entries about deployments."""
+
+
+class RolloutService:
+    """`Rollouts`, which says what each method raises."""
+
+    def __init__(
+        self,
+        *,
+        store: HubStore,
+        planning: RolloutPlanning,
+        runner: RolloutRunner,
+        copies: RolloutCopies,
+        timeouts: Timeouts,
+        deployment_timeout: timedelta,
+        clock: Clock,
+        auditor: Auditor,
+        randomness: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """`deployment_timeout` is how long the deployment to one instance may take."""
+        self._store = store
+        self._planning = planning
+        self._runner = runner
+        self._copies = copies
+        self._timeouts = timeouts
+        self._deployment_timeout = deployment_timeout
+        self._clock = clock
+        self._auditor = auditor
+        self._randomness = randomness
+
+    async def plan(self, request: Request) -> PlannedDeployment:
+        draft = await self._planning.draft(request)
+        diff, restart_required = await self._planning.compare(draft)
+        ids = [facts.instance_id for batch in draft.plan.batches for facts in batch]
+        holdings = await self._store.transact(lambda transaction: transaction.holdings(ids))
+        busy = [] if request.queue else [Problem("targets", _busy(each)) for each in holdings]
+        return PlannedDeployment(
+            plan=draft.plan,
+            to=draft.to,
+            problems=[*draft.plan.problems, *busy],
+            obstacles=draft.obstacles,
+            diff=diff,
+            restart_required=restart_required,
+        )
+
+    async def create(self, caller: Caller, request: Request, *, key: IdempotencyKey | None) -> Created:
+        return await self._create(caller, request, key=key, retry_of=None)
+
+    async def retry(self, caller: Caller, deployment_id: str, *, key: IdempotencyKey | None) -> Created:
+        copy = await self._find(deployment_id)
+        ids = rollout_queries.retry_targets(copy.rollout)
+        present = {each.instance_id for each in await self._planning.facts_by_id(ids) if not each.has_left}
+        ids = tuple(each for each in ids if each in present)
+        if not ids:
+            reason = "has no instance whose attempt failed" if copy.rollout.is_over else "is not over"
+            raise Conflict(f"the deployment {deployment_id} {reason}")
+        request = msgspec.structs.replace(copy.record.request, targets=Targets(ids=ids))
+        return await self._create(caller, request, key=key, retry_of=deployment_id)
+
+    async def pause(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        return await self._command(caller, deployment_id, "pause", Pause())
+
+    async def resume(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        return await self._command(caller, deployment_id, "resume", Resume())
+
+    async def promote(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        return await self._command(caller, deployment_id, "promote", Promote())
+
+    async def abort(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        return await self._command(caller, deployment_id, "abort", Abort())
+
+    async def rollback(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        return await self._command(caller, deployment_id, "rollback", Rollback(), takes_targets=True)
+
+    async def get(self, deployment_id: str) -> DeploymentRecord:
+        found = await self._store.deployment(deployment_id) if _may_exist(deployment_id) else None
+        if found is None:
+            raise _no_deployment(deployment_id)
+        return found
+
+    async def find(self, query: DeploymentQuery) -> tuple[Sequence[DeploymentRecord], int]:
+        return await self._store.deployments(query), await self._store.count_deployments(query.states)
+
+    async def instances(
+        self, deployment_id: str, *, after: int, limit: int
+    ) -> tuple[DeploymentRecord, Sequence[RolloutRow]]:
+        record = await self.get(deployment_id)
+        return record, await self._store.deployment_rows(deployment_id, after=after, limit=limit)
+
+    async def events(self, deployment_id: str, *, after: int, limit: int) -> Sequence[DeploymentEvent]:
+        await self.get(deployment_id)
+        return await self._store.deployment_events(deployment_id, after=after, limit=limit)
+
+    async def _create(
+        self, caller: Caller, request: Request, *, key: IdempotencyKey | None, retry_of: str | None
+    ) -> Created:
+        earlier = await self._earlier(key)
+        if earlier is not None:
+            # Before anything is planned: the fleet has changed since, not least by that deployment.
+            return earlier
+        draft = await self._planning.draft(request)
+        if draft.plan.problems:
+            errors = [DeploymentProblem(field=each.field, message=each.message) for each in draft.plan.problems]
+            raise Unprocessable("; ".join(each.message for each in errors), errors=errors)
+        if draft.obstacles:
+            detail = f"{draft.to.name} has {len(draft.obstacles)} errors, so it cannot be deployed"
+            raise Unprocessable(detail, errors=draft.obstacles)
+        work = partial(self._create_in, caller, request, draft, key, retry_of)
+        made = await idempotency.attempt(key, partial(self._store.transact, work))
+        if isinstance(made, Created):
+            return made
+        stored, body = made
+        self._runner.created(stored)
+        return Created(stored.copy.id, body, is_replayed=False)
+
+    async def _earlier(self, key: IdempotencyKey | None) -> Created | None:
+        if key is None:
+            return None
+        return await self._store.transact(lambda transaction: _recall(transaction, key))
+
+    def _create_in(
+        self,
+        caller: Caller,
+        request: Request,
+        draft: Draft,
+        key: IdempotencyKey | None,
+        retry_of: str | None,
+        transaction: HubTransaction,
+    ) -> Created | tuple[Stored, bytes]:
+        now = self._clock.now()
+        transaction.lock_targets()
+        if (earlier := _recall(transaction, key)) is not None:
+            return earlier
+        rollout = rollout_state.create(
+            uuid7(now, self._randomness(RANDOM_BYTES)),
+            request,
+            draft.plan,
+            to=draft.to,
+            deployment_timeout=self._deployment_timeout,
+            now=now,
+        )
+        busy = transaction.holdings([*rollout.rows])
+        if busy and not request.queue:
+            raise Conflict(_busy(busy[0]))
+        copy = _add(transaction, rollout, request, caller, retry_of)
+        step = RolloutStep(transaction, copy, now=now, timeouts=self._timeouts)
+        if busy:
+            step.announce()
+        else:
+            step.apply(Started())
+        # After the instances, by the order of locks. Nothing of it is stored if the version is gone.
+        found = transaction.version(draft.to.name) if transaction.keep_config(request.config_id) else None
+        if found is None or found.hash != draft.to.hash:
+            raise NotFound(f"{draft.to.name} was deleted")
+        stored = step.store()
+        transaction.record(
+            self._auditor.entry(
+                caller, action="create", kind=KIND, resource_id=rollout.id, now=now, detail=str(draft.to.name)
+            )
+        )
+        body = deployment_documents.encode(deployment_documents.document(stored.copy.record))
+        idempotency.remember(transaction, key, version=0, body=body, now=now)
+        return stored, body
+
+    async def _command(
+        self, caller: Caller, deployment_id: str, action: str, event: Event, *, takes_targets: bool = False
+    ) -> DeploymentRecord:
+        await self._find(deployment_id)
+        entry = self._auditor.entry(
+            caller, action=action, kind=KIND, resource_id=deployment_id, now=self._clock.now()
+        )
+        answer = await self._runner.command(deployment_id, event, entry, takes_targets=takes_targets)
+        if answer.refusal is not None:
+            raise Conflict(answer.refusal)
+        return answer.copy.record
+
+    async def _find(self, deployment_id: str) -> RolloutCopy:
+        copy = await self._copies.refresh(deployment_id) if _may_exist(deployment_id) else None
+        if copy is None:
+            raise _no_deployment(deployment_id)
+        return copy
+
+
+def _add(
+    transaction: HubTransaction, rollout: Rollout, request: Request, caller: Caller, retry_of: str | None
+) -> RolloutCopy:
+    rows = [RolloutRow(position, row) for position, row in enumerate(rollout.rows.values())]
+    record = DeploymentRecord(
+        request=request,
+        created_by=caller.identity.name,
+        retry_of=retry_of,
+        rollout=msgspec.structs.replace(rollout, rows={}, batches=()),
+        batches=len(rollout.batches),
+        counts=dict(rollout.counts),
+    )
+    transaction.add_deployment(record, rows)
+    return rollout_copies.whole(record, rows)
+
+
+def _recall(transaction: HubTransaction, key: IdempotencyKey | None) -> Created | None:
+    earlier = idempotency.recall(transaction, key)
+    if earlier is None:
+        return None
+    made = msgspec.json.decode(earlier.body, type=_Identified)
+    return Created(made.id, earlier.body, is_replayed=True)
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    id: str
+
+
+def _busy(holding: Holding) -> str:
+    return f"the deployment {holding.deployment_id} is in progress on the instance {holding.instance_id}"
+
+
+def _may_exist(deployment_id: str) -> bool:
+    """Not every text can be asked for: PostgreSQL refuses a NUL."""
+    return deployment_id.isprintable()
+
+
+def _no_deployment(deployment_id: str) -> NotFound:
+    return NotFound(f"there is no deployment {shown(deployment_id)}")
