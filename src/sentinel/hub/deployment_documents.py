@@ -208,6 +208,8 @@ class DeploymentDocument(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Why it is paused, has failed or was aborted; empty otherwise."""
     batch: BatchDocument
+    canary_batches: int
+    """How many of the first batches are canaries."""
     stage: Stage | None
     """What it waits for before the next batch; null unless it is running or paused."""
     next_batch_time: datetime | None
@@ -265,6 +267,7 @@ def document(record: DeploymentRecord) -> DeploymentDocument:
         rollback=rollout.rollback,
         reason=rollout.reason,
         batch=BatchDocument(rollout.batch, record.batches),
+        canary_batches=rollout.canary_batches,
         stage=rollout.stage if is_active else None,
         next_batch_time=rollout.next_batch if is_between_batches else None,
         analysis=_analysis(rollout),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Awaitable
 from typing import Any, Self
 
+from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.hub.command import hub as command
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
+from sentinel.web.asgi import Receive, Scope, Send
 from sentinel.web.server import Server
 from tests.cli.client import serving
 from tests.hub.rest.rest_hub import RestHub
@@ -19,7 +23,9 @@ class ServedHub(RestHub):
 
     def __init__(self) -> None:
         super().__init__()
-        self._server = Server(self.app, address=Address("127.0.0.1", 0), log=get_logger("test"))
+        self._server = Server(self._handle, address=Address("127.0.0.1", 0), log=get_logger("test"))
+        self._streaming = asyncio.Event()
+        self._has_read = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -33,6 +39,35 @@ class ServedHub(RestHub):
     @property
     def url(self) -> str:
         return f"http://{self._server.address}"
+
+    def connection(self) -> ServerConnection:
+        """Return a connection of an admin."""
+        return ServerConnection(server=self.url, token=ADMIN, environ={})
+
+    async def until_streaming(self) -> None:
+        """Wait until a client follows the events."""
+        async with asyncio.timeout(60):
+            await self._streaming.wait()
+
+    async def until_read(self) -> None:
+        """Wait until a client has read the targets of a deployment."""
+        async with asyncio.timeout(60):
+            await self._has_read.wait()
+
+    async def restart(self, *, meanwhile: Awaitable[object]) -> None:
+        """Close all connections, wait for something, and serve again on the same port."""
+        address = self._server.address
+        await self._server.close()
+        await meanwhile
+        self._server = Server(self._handle, address=address, log=get_logger("test"))
+        await self._server.open()
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") == "/api/v1/events":
+            self._streaming.set()
+        await self.app(scope, receive, send)
+        if scope.get("path", "").endswith("/instances"):
+            self._has_read.set()
 
     async def run(self, *words: object, token: str = ADMIN, stdin: str = "") -> tuple[int, str, str]:
         """Run `sentinel hub` with these words; return its exit code, stdout and stderr."""

@@ -5,6 +5,7 @@ Tests give a deployment the events that agents, the clock and other deployments 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -23,6 +24,7 @@ from sentinel.core.hub.rollout_state import (
     ReportedState,
     Resume,
     Rollback,
+    RollbackState,
     Rollout,
     RowChanged,
     Started,
@@ -53,6 +55,8 @@ class CoreRollouts:
         self._records: dict[str, DeploymentRecord] = {}
         self._events: dict[str, list[DeploymentEvent]] = {}
         self._created: dict[str, tuple[IdempotencyKey, Created]] = {}
+        self._changed = asyncio.Condition()
+        self.was_created = asyncio.Event()
 
     async def plan(self, request: Request) -> PlannedDeployment:
         version = await self._version(request)
@@ -117,6 +121,7 @@ class CoreRollouts:
         created = Created(moved.id, deployment_documents.encode(self._document(moved.id)), is_replayed=False)
         if key is not None:
             self._created[key.key] = (key, created)
+        self.was_created.set()
         return created
 
     async def retry(self, caller: Caller, deployment_id: str, *, key: IdempotencyKey | None) -> Created:
@@ -167,6 +172,13 @@ class CoreRollouts:
         await self.get(deployment_id)
         return self._events[deployment_id][after:][:limit]
 
+    async def until_rolling_back(self, deployment_id: str) -> None:
+        """Wait until a user has asked for a rollback."""
+        async with asyncio.timeout(60), self._changed:
+            await self._changed.wait_for(
+                lambda: self._records[deployment_id].rollout.rollback is RollbackState.RUNNING
+            )
+
     async def do(self, deployment_id: str, *events: Event) -> DeploymentRecord:
         """Let something happen to a deployment, and tell users of it. Raises `Conflict` if it is refused."""
         record = await self.get(deployment_id)
@@ -186,6 +198,8 @@ class CoreRollouts:
                 elif isinstance(command, StateChanged):
                     data = deployment_documents.encode(self._document(deployment_id))
                     await self._tell(deployment_id, HubEventType.DEPLOYMENT_STATE, data)
+        async with self._changed:
+            self._changed.notify_all()
         return self._records[deployment_id]
 
     async def report(

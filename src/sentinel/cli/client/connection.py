@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import assert_never
 
 from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.core.labels import parse
+from sentinel.core.server_sent_events import EventDecoder, ServerSentEvent
 from sentinel.drivers.fleet_api.fleet_stream import HttpFleetStream
 from sentinel.drivers.rest import url
 from sentinel.drivers.rest.client import RestClient
@@ -35,6 +37,10 @@ from sentinel.version import __version__
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
 """Limit for one request, up to the last byte of its response."""
+
+_EVENT_STREAM = "text/event-stream"
+_IDLE_TIMEOUT = timedelta(seconds=45)
+"""A stream has a comment at least every 15 seconds."""
 
 _MAX_REASON_LENGTH = 300
 
@@ -146,6 +152,29 @@ class ServerConnection:
             root=API_ROOT,
             resuming=_RECONNECTING,
         )
+
+    async def events(self, path: str, last_id: str = "") -> AsyncGenerator[Sequence[ServerSentEvent], None]:
+        """Yield server-sent events as they arrive: first none, when the stream begins.
+
+        Raises the errors of `request`, and `EventTooLarge`.
+        """
+        decoder = EventDecoder()
+        headers = {"Accept": _EVENT_STREAM, "Cache-Control": "no-cache"}
+        chunks = self._client.stream(
+            "GET",
+            path,
+            timeout=self._timeout,
+            idle_timeout=_IDLE_TIMEOUT,
+            headers={**headers, "Last-Event-ID": last_id} if last_id else headers,
+            content_type=_EVENT_STREAM,
+        )
+        has_begun = False
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                events = decoder.feed(chunk)
+                if events or not has_begun:
+                    has_begun = True
+                    yield events
 
     def _unreachable_message(self, error: Unreachable) -> str:
         match error.reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,9 +11,12 @@ from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.fleet import decode
 from sentinel.cli.client.session import ServerOptions
 from sentinel.core.hub.versions import VersionName
+from sentinel.core.server_sent_events import ServerSentEvent
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.drivers.rest.url import segment
+from sentinel.hub.deployment_documents import DeploymentDocument, DeploymentInstanceDocument
 from sentinel.hub.instance_documents import InstanceDocument
+from sentinel.hub.plan_documents import PlanDocument
 from sentinel.hub.schemas import (
     ConfigDocument,
     DifferenceDocument,
@@ -104,6 +107,33 @@ class HubClient:
     async def delete_secret(self, name: str) -> None:
         await self._send("DELETE", f"secrets/{segment(name)}")
 
+    async def plan(self, body: Mapping[str, Any]) -> PlanDocument:
+        return decode(await self._send("POST", "deployments?dry_run=true", body), PlanDocument)
+
+    async def deploy(self, body: Mapping[str, Any]) -> DeploymentDocument:
+        return decode(await self._send("POST", "deployments", body), DeploymentDocument)
+
+    async def deployment(self, deployment_id: str) -> DeploymentDocument:
+        return await self._get(_deployment(deployment_id), DeploymentDocument)
+
+    async def deployments(self, *, state: str = "") -> list[DeploymentDocument]:
+        """Return deployments, newest first."""
+        query = {"state": state} if state else {}
+        return [decode(item, DeploymentDocument) async for item in self._all("deployments", query)]
+
+    async def deployment_instances(self, deployment_id: str) -> list[DeploymentInstanceDocument]:
+        """Return the targets of a deployment, in the order of its plan."""
+        path = f"{_deployment(deployment_id)}/instances"
+        return [decode(item, DeploymentInstanceDocument) async for item in self._all(path, {})]
+
+    async def change_deployment(self, deployment_id: str, action: str) -> DeploymentDocument:
+        """Pause, resume, promote, abort, roll back or retry. A retry returns the new deployment."""
+        return decode(await self._send("POST", f"{_deployment(deployment_id)}/{action}"), DeploymentDocument)
+
+    def events(self, last_id: str) -> AsyncGenerator[Sequence[ServerSentEvent], None]:
+        """Yield what happens in the hub, after an event if its id is given: first nothing, when it begins."""
+        return self._connection.events(f"{_ROOT}/events", last_id)
+
     async def _all(self, path: str, query: Mapping[str, str]) -> AsyncIterator[msgspec.Raw]:
         after: str | None = ""
         for _ in range(_MAX_PAGES):
@@ -140,3 +170,7 @@ def _instance(instance_id: str) -> str:
 
 def _config(config_id: str) -> str:
     return f"configs/{segment(config_id)}"
+
+
+def _deployment(deployment_id: str) -> str:
+    return f"deployments/{segment(deployment_id)}"

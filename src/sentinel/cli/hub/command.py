@@ -9,6 +9,11 @@ from sentinel.cli.lazy_group import LazyGroup
 _COMMANDS = {
     "ca": ("sentinel.cli.hub.command:ca", "Make, issue and revoke the certificates of a hub and its agents."),
     "config": ("sentinel.cli.hub.command:config", "Save, compare and check configurations."),
+    "deploy": ("sentinel.cli.hub.deploy:deploy", "Roll out a version to many instances."),
+    "deployments": (
+        "sentinel.cli.hub.deployments:deployments",
+        "List, watch, pause, promote, abort and roll back deployments.",
+    ),
     "instances": ("sentinel.cli.hub.instances:instances", "List, assign, drain and remove proxy instances."),
     "secret": ("sentinel.cli.hub.command:secret", "Store and delete secrets that configurations name."),
     "serve": ("sentinel.cli.hub.serve:hub_serve", "Serve agents over gRPC, and users over REST."),
