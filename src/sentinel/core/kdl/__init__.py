@@ -1,8 +1,9 @@
 """KDL 2, the language of the proxy's configuration, with the position of everything.
 
-`text` decodes a file, `lex` makes tokens of it (`quoted` and `strings` those of strings, `lost_quotes` those that lack a quote), `parse` makes a
-`document` of them (`entries` the arguments and properties of a node, `values` and `numbers` their values).
-`printer` writes documents, `upgrade` rewrites version 1, `spans` finds pieces of the text for rewriting them.
+`text` decodes a file, `lex` makes tokens of it (`quoted` and `strings` those of strings, `lost_quotes` those that
+lack a quote), `parse` makes a `document` of them (`entries` the arguments and properties of a node, `values` and
+`numbers` their values). `printer` writes documents, `upgrade` rewrites version 1, `spans` finds pieces of the text
+for rewriting them.
 """
 
 from sentinel.core.kdl.characters import is_word
