@@ -1,24 +1,31 @@
-"""The tutorial, run as its page says.
+"""The tutorials, run as their pages say.
 
 The commands run unchanged from the checkout, each in its terminal. Only the environment differs from that of a
-reader: the home folder belongs to the test, the port is a free one (output is compared as if it were 8080), and
-`make` only prints what it would install.
+reader: the home folder belongs to the test, ports are free ones (output is compared as if they were 8080, and 8100
+and up for proxies), and `make` only prints what it would install.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 
+from sentinel.cli.up.instances.ports import Ports, is_free, load_or_choose
 from tests.e2e import tutorial_page
 from tests.e2e.tutorial_page import InvalidPage, is_expected
 from tests.e2e.tutorial_terminal import Terminal, TutorialRunner
 from tools.services.server import free_port
 
 CHECKOUT = Path(__file__).parents[2]
-PAGE = CHECKOUT / "docs" / "tutorial" / "first-cluster.md"
+TUTORIALS = CHECKOUT / "docs" / "tutorial"
+PAGE = TUTORIALS / "first-cluster.md"
+PROXY_PAGE = TUTORIALS / "first-proxy.md"
+PAGE_PORTS = Ports(8100)
+"""The ports of proxies on the page."""
 
 
 def clean_environ(home: Path, *, port: int) -> dict[str, str]:
@@ -37,7 +44,17 @@ def clean_environ(home: Path, *, port: int) -> dict[str, str]:
     }
 
 
-async def run_page(page: str, home: Path, *, port: int = 8080) -> None:
+def move_ports(line: str, *, source: Ports, target: Ports) -> str:
+    """Replace the ports of proxies in a line."""
+
+    def moved(found: re.Match[str]) -> str:
+        port = int(found[1])
+        return f"127.0.0.1:{target.base + port - source.base}" if port in source.all else found[0]
+
+    return re.sub(r"127\.0\.0\.1:([0-9]+)", moved, line)
+
+
+async def run_page(page: str, home: Path, *, port: int = 8080, proxies: Ports = PAGE_PORTS) -> None:
     environ = clean_environ(home, port=port)
     async with (
         Terminal(folder=CHECKOUT, environ=environ, environ_file=home / ".first") as first,
@@ -45,7 +62,10 @@ async def run_page(page: str, home: Path, *, port: int = 8080) -> None:
     ):
         runner = TutorialRunner(
             {"first": first, "second": second},
-            rewrite=lambda line: line.replace(f"127.0.0.1:{port}", "127.0.0.1:8080"),
+            rewrite=lambda line: move_ports(
+                line.replace(f"127.0.0.1:{port}", "127.0.0.1:8080"), source=proxies, target=PAGE_PORTS
+            ),
+            rewrite_command=lambda command: move_ports(command, source=PAGE_PORTS, target=proxies),
         )
         await runner.run(tutorial_page.parse(page))
 
@@ -56,13 +76,28 @@ async def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: P
     assert not (tmp_path / "first-cluster").exists()
 
 
-def test_the_tutorial_is_linked_and_its_links_are_valid() -> None:
-    page = PAGE.read_text()
+async def test_every_command_of_the_proxy_tutorial_does_what_the_page_says(tmp_path: Path) -> None:
+    folder = tmp_path / "first-proxy" / "data" / "instances"
+    folder.mkdir(parents=True)
+    proxies = load_or_choose(
+        folder / "ports.json",
+        random=SystemRandom(),
+        is_free=lambda port: port != PAGE_PORTS.base and is_free(port),
+    )
 
-    missing = [link for link in tutorial_page.links(page) if not (PAGE.parent / link).is_file()]
+    await run_page(PROXY_PAGE.read_text(), tmp_path, port=free_port(), proxies=proxies)
+
+    assert not (tmp_path / "first-proxy").exists()
+
+
+@pytest.mark.parametrize("file", [PAGE, PROXY_PAGE], ids=lambda file: file.stem)
+def test_a_tutorial_is_linked_and_its_links_are_valid(file: Path) -> None:
+    page = file.read_text()
+
+    missing = [link for link in tutorial_page.links(page) if not (file.parent / link).is_file()]
 
     assert missing == []
-    assert f"({PAGE.relative_to(CHECKOUT)})" in (CHECKOUT / "README.md").read_text()
+    assert f"({file.relative_to(CHECKOUT)})" in (CHECKOUT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ _FILES = ("json", "python", "text", "yaml")
 """Languages of files. Not those of shells: commands belong in a console block, which the test runs."""
 _TERMINALS = {"first": ("first",), "second": ("second",), "both": ("first", "second")}
 _PROMPT = "$ "
+_QUERIES = ("sentinel get ", "sentinel why ", "sentinel hub instances list", "curl ")
 _COMMAND = re.compile(r"(.*[ /])?(sentinel|make) .+")
 
 
@@ -64,7 +65,7 @@ class Action(msgspec.Struct, frozen=True):
     @property
     def is_query(self) -> bool:
         """Whether the command changes nothing, so that it can be repeated until it prints the expected output."""
-        return not self.is_interrupted and self.command.startswith(("sentinel get ", "sentinel why "))
+        return not self.is_interrupted and self.command.startswith(_QUERIES)
 
 
 Step = File | Action

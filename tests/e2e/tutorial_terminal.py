@@ -141,10 +141,17 @@ class Terminal:
 class TutorialRunner:
     """Runs the steps of a page and compares the output with the page."""
 
-    def __init__(self, terminals: Mapping[str, Terminal], *, rewrite: Callable[[str], str]) -> None:
-        """`rewrite` replaces what differs on the page in a line of output."""
+    def __init__(
+        self,
+        terminals: Mapping[str, Terminal],
+        *,
+        rewrite: Callable[[str], str],
+        rewrite_command: Callable[[str], str] = str,
+    ) -> None:
+        """`rewrite` replaces what differs on the page in a line of output, `rewrite_command` in a command."""
         self._terminals = terminals
         self._rewrite = rewrite
+        self._rewrite_command = rewrite_command
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Run all steps. Raise `AssertionError` with the line of the page that is wrong."""
@@ -164,7 +171,7 @@ class TutorialRunner:
             await self._repeat(action, terminal)
             return
         if action.command:
-            await terminal.start(action.command)
+            await terminal.start(self._rewrite_command(action.command))
         keeps_running = terminal.is_busy and (not action.command or action.is_background or action.is_interrupted)
         if keeps_running:
             is_shown = await terminal.until(lambda: self._is_shown(action, terminal, is_partial=True))
@@ -181,7 +188,7 @@ class TutorialRunner:
         is_shown = False
         deadline = asyncio.get_running_loop().time() + TIMEOUT
         while not is_shown and asyncio.get_running_loop().time() < deadline:
-            await terminal.start(action.command)
+            await terminal.start(self._rewrite_command(action.command))
             self._check(await terminal.exit_code() == 0, action, terminal, "the command failed")
             is_shown = self._is_shown(action, terminal)
         self._check(is_shown, action, terminal)

@@ -92,7 +92,7 @@ def describe_changes(
         runs = now.current.version or now.assigned
         if not was_in_sync or before is None or before.current is None or before.current.hash != now.current.hash:
             yield f"runs {runs}", ActivityLevel.SUCCESS
-    elif was_in_sync and not now.in_sync and (before is None or before.assigned == now.assigned):
+    elif before is not None and before.in_sync and not now.in_sync and before.assigned == now.assigned:
         yield f"is out of sync with {now.assigned}", ActivityLevel.ERROR
     if now.message and (before is None or before.message != now.message):
         yield f"says: {now.message}", ActivityLevel.INFO if now.in_sync else ActivityLevel.ERROR

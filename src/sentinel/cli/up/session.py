@@ -379,7 +379,7 @@ def _prepare_instances(plan: UpPlan, data_dir: DataDir) -> Sequence[InstanceFold
     root = data_dir.instances_folder
     try:
         root.mkdir(mode=0o700, exist_ok=True)
-        chosen = ports.load_or_choose(root / "ports.json", random=SystemRandom())
+        chosen = ports.load_or_choose(root / "ports.json", random=SystemRandom(), is_free=ports.is_free)
     except OSError as error:
         raise UnusableDataDir(f"{root}: {(error.strerror or str(error)).lower()}") from error
     except ports.NoFreePorts as error:

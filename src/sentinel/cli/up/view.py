@@ -162,7 +162,7 @@ class View:
             dashboard=self.dashboard, on_activity=self.show, clock=self._clock, connect=connect
         )
         token_file = None if self._admin_token is None else self._admin_token.path
-        examples = welcome.example_commands(url, token_file=token_file)
+        examples = welcome.example_commands(url, token_file=token_file, has_proxies=bool(proxies))
 
         async def start() -> None:
             self._print_banner(url, agents_address, proxies, examples)

@@ -41,8 +41,9 @@ class ExampleCommand(msgspec.Struct, frozen=True):
     purpose: str
 
 
-def example_commands(url: str, *, token_file: Path | None) -> list[ExampleCommand]:
+def example_commands(url: str, *, token_file: Path | None, has_proxies: bool = False) -> list[ExampleCommand]:
     """Return commands for another terminal; `token_file` has the token, if one is needed."""
+    proxies = [ExampleCommand("sentinel hub instances list", "what do the proxies run?")] if has_proxies else []
     exports = [f"export SENTINEL_TOKEN=$(cat {shlex.quote(str(token_file))})"] if token_file is not None else []
     if url != DEFAULT_SERVER:
         exports.append(f"export SENTINEL_SERVER={url}")
@@ -51,6 +52,7 @@ def example_commands(url: str, *, token_file: Path | None) -> list[ExampleComman
         ExampleCommand("""sentinel create clusters --name one --spec '{"replicas":3}'""", "create a cluster"),
         ExampleCommand("sentinel watch clusters", "see it become ready"),
         ExampleCommand("sentinel why one", "what does it wait for?"),
+        *proxies,
     ]
 
 

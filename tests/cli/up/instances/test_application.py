@@ -21,8 +21,10 @@ async def test_one_release_works_and_of_the_next_every_other_request_fails() -> 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(part.close)
         await part.start()
+        body = (await get(f"http://127.0.0.1:{ports.upstream}/", **{"X-Greeting": "good day"}))[1]
         working = Counter([(await get(f"http://127.0.0.1:{ports.upstream}/any"))[0] for _ in range(10)])
         broken = Counter([(await get(f"http://127.0.0.1:{ports.next_upstream}/any"))[0] for _ in range(10)])
 
+    assert body == b"good day from the application\n"
     assert working == {200: 10}
     assert broken == {200: 5, 500: 5}

@@ -20,7 +20,7 @@ from tests.support.hub.store_records import instance
 from tests.web.rest_caller import ADMIN
 
 TEXT = configurations.forwarding(Ports(8100))
-OTHER = configurations.forwarding(Ports(8100), title="other")
+OTHER = configurations.forwarding(Ports(8100), greeting="other")
 
 
 class Run:

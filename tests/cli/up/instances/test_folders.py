@@ -23,7 +23,7 @@ HUB = Address("127.0.0.1", 9090)
 TEXTS = [
     configurations.unassigned(PORTS),
     configurations.forwarding(PORTS),
-    configurations.forwarding(PORTS, title="next", upstream_port=PORTS.next_upstream),
+    configurations.forwarding(PORTS, greeting="next", upstream_port=PORTS.next_upstream),
 ]
 
 

@@ -41,7 +41,7 @@ def application_part(ports: Ports, *, log: Log) -> Part:
 
 
 async def _working(scope: Scope, receive: Receive, send: Send) -> None:
-    await _respond(send, HTTPStatus.OK, b"hello from the application\n")
+    await _respond(send, HTTPStatus.OK, _greeting(scope) + b" from the application\n")
 
 
 def _broken() -> App:
@@ -51,11 +51,16 @@ def _broken() -> App:
         nonlocal requests
         requests += 1
         if requests % FAILING_SHARE:
-            await _respond(send, HTTPStatus.OK, b"hello from the next release\n")
+            await _respond(send, HTTPStatus.OK, _greeting(scope) + b" from the next release\n")
         else:
             await _respond(send, HTTPStatus.INTERNAL_SERVER_ERROR, b"the next release has a bug\n")
 
     return handle
+
+
+def _greeting(scope: Scope) -> bytes:
+    """Return the greeting that a proxy has added to the request."""
+    return bytes(dict(scope["headers"]).get(b"x-greeting", b"nothing added"))
 
 
 async def _respond(send: Send, status: HTTPStatus, body: bytes) -> None:

@@ -43,13 +43,13 @@ _HEALTH = """\
 """
 
 _APP_ROUTE = """\
-    // Everything else goes to the application.
+    // Everything else goes to the application, which responds with this greeting.
     route "app" {{
         matches {{ path-prefix "/" }}
         upstream "app"
         policies {{
-            response-headers {{
-                set {{ X-Edge "{title}" }}
+            request-headers {{
+                set {{ X-Greeting "{greeting}" }}
             }}
         }}
     }}
@@ -81,9 +81,9 @@ def unassigned(ports: Ports) -> str:
     return "\n".join((_filled(_HEADER, ports), f"routes {{\n{_HEALTH}\n{home}}}\n", _filled(_METRICS, ports)))
 
 
-def forwarding(ports: Ports, *, title: str = "first", upstream_port: int | None = None) -> str:
-    """Return a configuration that forwards to the application, and says so in a header of its responses."""
-    route = _filled(_APP_ROUTE, ports, title=title)
+def forwarding(ports: Ports, *, greeting: str = "hello", upstream_port: int | None = None) -> str:
+    """Return a configuration that forwards to the application, with the greeting that its responses begin with."""
+    route = _filled(_APP_ROUTE, ports, greeting=greeting)
     return "\n".join(
         (
             _filled(_HEADER, ports),

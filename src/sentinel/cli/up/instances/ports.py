@@ -7,7 +7,7 @@ that is added to them (`sentinel proxy --port-offset`), and the configurations s
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -58,18 +58,18 @@ class Ports(msgspec.Struct, frozen=True):
         return self.base + _UPSTREAM + 1
 
     @property
-    def all(self) -> Iterable[int]:
+    def all(self) -> range:
         return range(self.base, self.base + _BLOCK)
 
 
-def load_or_choose(file: Path, *, random: Random, is_free: Callable[[int], bool] | None = None) -> Ports:
+def load_or_choose(file: Path, *, random: Random, is_free: Callable[[int], bool]) -> Ports:
     """Return the ports in the file, or choose some that are free and write it.
 
     Raises `NoFreePorts`, or `OSError` if the file cannot be written.
     """
     with suppress(FileNotFoundError, msgspec.DecodeError):
         return msgspec.json.decode(file.read_bytes(), type=Ports)
-    chosen = _choose(random, is_free or _is_free)
+    chosen = _choose(random, is_free)
     file.write_bytes(msgspec.json.encode(chosen) + b"\n")
     return chosen
 
@@ -83,7 +83,8 @@ def _choose(random: Random, is_free: Callable[[int], bool]) -> Ports:
     raise NoFreePorts(f"expected {_BLOCK} free ports in a row on {LOOPBACK}, found none in {_ATTEMPTS} attempts")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nothing listens on this port of loopback."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -12,8 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from sentinel.cli.up.instances import ports
 from sentinel.cli.up.instances.folders import InstanceFolder
 from sentinel.core.hub.states import CONNECTED, State
@@ -92,9 +90,7 @@ class InstanceProcesses:
 
         def build() -> Part:
             instance.prepare(hub=self._hub(), token_file=self._token_file)
-            part = child.part()
-            # The names of checks are those of the whole process.
-            return msgspec.structs.replace(part, checks={f"{name} process": part.checks["process"]})
+            return child.part()
 
         return build
 
