@@ -67,6 +67,7 @@ def lines(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         ('a "x" \\\n y" 1', "a x y 1"),
         ('\ufeffa "x', "a x"),
         ('a {b" 1 }', "a { b 1 }"),
+        ('a "{id} { b }', 'a "{id}" { b }'),
         ('a {id}" 1', 'a "{id}" 1'),
         ('a x"\nb k=(t)"/y"', 'a x\nb k=(t)"/y"'),
         ('a "x k="/y"', 'a x k="/y"'),

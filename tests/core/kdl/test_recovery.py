@@ -67,6 +67,16 @@ last k=
         ("a { b } c { d }", "a {\n    b\n}\nc {\n    d\n}\n"),
         ("a { b } { c }", "a {\n    b\n    c\n}\n"),
         ("a(t)1", "a (t)1\n"),
+        ("a [/b, /c]", 'a "/b" "/c"\n'),
+        ("a 10.0.0.1:80,", 'a "10.0.0.1:80"\n'),
+        ("a /b,", 'a "/b"\n'),
+        ("a { b },", "a {\n    b\n}\n"),
+        ("a { b }, c", "a {\n    b\n}\nc\n"),
+        ("a 1 # it's a \"comment", "a 1\n"),
+        ('#a "b\nc', "c\n"),
+        ("a { } # b\nc", "a\nc\n"),
+        ("a 1\n{\n b\n}\nc", "a 1 {\n    b\n}\nc\n"),
+        ("a {\n b\n // c\n {\n c\n }\n}", "a {\n    b {\n        c\n    }\n}\n"),
     ],
 )
 def test_what_was_meant_is_read_and_nothing_is_missing(text: str, expected: str) -> None:
@@ -172,6 +182,24 @@ def test_a_disallowed_character_causes_no_other_problem(text: str) -> None:
 @pytest.mark.parametrize("text", ['a b"c', 'a "x b="y"', '"""\n""""', 'a "x\\', 'a "\\', 'a "x\\\n', 'a k="x"y"'])
 def test_a_missing_quote_is_one_problem(text: str) -> None:
     assert [problem.code for problem in kdl.parse(text).problems] == [Code.UNCLOSED_STRING]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\n{ }", "2:1: expected { on the line of a, got it on a line of its own (write { at the end of line 1)"),
+        ("a { },", "1:6: expected the end of the node after }, got a comma (remove the comma)"),
+        ("a { }, b", "1:6: expected the end of the node after }, got a comma (remove the comma)"),
+        ("# a", "1:1: expected // before a comment, got # (write // instead of #)"),
+        ("a 1 ## b", "1:5: expected // before a comment, got # (write // instead of #)"),
+    ],
+)
+def test_what_other_languages_write_is_one_problem(text: str, expected: str) -> None:
+    assert [str(problem) for problem in kdl.parse(text).problems] == [expected]
+
+
+def test_a_block_without_a_name_belongs_to_no_node_that_has_one() -> None:
+    assert [problem.code for problem in kdl.parse("a { }\n{ }\nb; { }").problems] == [Code.MISSING_NAME] * 2
 
 
 def test_a_list_of_lists_is_one_problem() -> None:

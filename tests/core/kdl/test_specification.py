@@ -175,7 +175,7 @@ REJECTED = {
     "a -inf": (Code.BARE_KEYWORD, 1, 3),
     "a #True": (Code.UNKNOWN_KEYWORD, 1, 3),
     "a #yes": (Code.UNKNOWN_KEYWORD, 1, 3),
-    "a #": (Code.UNKNOWN_KEYWORD, 1, 3),
+    "a #": (Code.UNEXPECTED, 1, 3),
     "a .5": (Code.NEEDS_QUOTES, 1, 3),
     "a 5.": (Code.NEEDS_QUOTES, 1, 3),
     "a 1.e5": (Code.NEEDS_QUOTES, 1, 3),

@@ -70,3 +70,92 @@ def test_warnings_of_the_syntax_are_warnings_of_level_1() -> None:
 
     assert [(problem.level, problem.severity.value) for problem in report.problems] == [(1, "warning")]
     assert report.is_valid
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "expected"),
+    [
+        (
+            "system { worker-threads 4 }",
+            "auto-reload true",
+            ("bare-keyword", 'write #true, or "true" if it is a text'),
+        ),
+        ("worker-threads 4", "worker-threads true", ("bare-keyword", "write an integer of at least 0")),
+        ("worker-threads 4", "worker-threads null", ("bare-keyword", "write an integer of at least 0")),
+        ("worker-threads 4", "worker-threads inf", ("bare-keyword", 'write #inf, or "inf" if it is a text')),
+        ("worker-threads 4", "worker-threads #True", ("unknown-keyword", "write an integer of at least 0")),
+        ("worker-threads 4", "auto-reload #True", ("unknown-keyword", "write #true")),
+        ("worker-threads 4", "auto-reload #yes", ("unknown-keyword", "write #true")),
+        ("worker-threads 4", "graceful-shutdown-timeout-secs 1m", ("needs-quotes", "write 60")),
+        ("worker-threads 4", "worker-threads 4.5.6", ("needs-quotes", 'write "4.5.6"')),
+        ('"0.0.0.0:8080"', "true", ("bare-keyword", 'write an address such as "127.0.0.1:8080"')),
+        ('"10.0.0.1:80"', '"10.0.0.1:80" weight=false', ("bare-keyword", "write an integer of at least 0")),
+        ('"0.0.0.0:8080"', '"0.0.0.0:8080"; protocol true', ("bare-keyword", "write one of http, https, h2, h3")),
+    ],
+)
+def test_a_mistake_of_two_levels_is_reported_once(written: str, key: str, expected: tuple[str, str]) -> None:
+    text = VALID.replace(written, f"system {{ {key} }}" if written.startswith("system") else key)
+
+    problems = check(kdl.parse(text)).problems
+
+    assert [(problem.level, problem.code, problem.suggestion) for problem in problems] == [(1, *expected)]
+
+
+def test_two_mistakes_in_one_value_are_two_problems() -> None:
+    report = check(kdl.parse(VALID.replace('"0.0.0.0:8080"', "0.0.0.0:99999")))
+
+    assert [problem.code for problem in report.problems] == ["needs-quotes", "bad-port"]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "expected"),
+    [
+        (
+            '"0.0.0.0:8080"',
+            '"0.0.0.0:8080"; namespace a,',
+            ("error", "dangling-reference", 'remove the comma, or write "a," if it is meant'),
+        ),
+        (
+            'upstream "backend" { ',
+            'upstream "backend" { load-balancing random,\n',
+            ("warning", "ignored-value", 'remove the comma, or write "random," if it is meant'),
+        ),
+        (
+            '"0.0.0.0:8080"',
+            "http://x\n",
+            ("error", "bad-address", 'write "http://x"'),
+        ),
+    ],
+)
+def test_what_the_syntax_warns_of_explains_a_problem_of_the_schema(
+    written: str, instead: str, expected: tuple[str, str, str]
+) -> None:
+    problems = check(kdl.parse(VALID.replace(written, instead))).problems
+
+    assert [(problem.severity.value, problem.code, problem.suggestion) for problem in problems] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "code"),
+    [
+        ('upstream "backend" {', "upstream true {", "bare-keyword"),
+        ('upstream "backend" {', "upstream 7 {", "wrong-type"),
+        ('upstream "backend" {', "upstream {", "missing"),
+        ('upstream "backend" {', "upstrem backend {", "unknown-key"),
+        ('upstream "backend" {', 'upstream "backends" {', "dangling-reference"),
+        ("upstreams {", "upstraems {", "unknown-block"),
+        ('upstream "backend" }', "upstream null }", "bare-keyword"),
+        ('upstream "backend" }', "upstream 7 }", "wrong-type"),
+        ('upstream "backend" }', 'upstream "backed" }', "dangling-reference"),
+        ('matches { path-prefix "/" }', "matches { path-prefix [/] }", "array"),
+        ('matches { path-prefix "/" }', 'matches path-prefix "/" }', "unopened-block"),
+        ('listener "web" {', 'listener "web"\n{', "missing-name"),
+        ('"0.0.0.0:8080"', "0.0.0.0:8080,", "needs-quotes"),
+        ('"10.0.0.1:80" }', '"10.0.0.1:80" },', "unexpected"),
+        ('"10.0.0.1:80"', '"10.0.0.1:80" # c\n', "unexpected"),
+    ],
+)
+def test_one_mistake_is_one_problem(written: str, instead: str, code: str) -> None:
+    assert written in VALID
+
+    assert [problem.code for problem in check(kdl.parse(VALID.replace(written, instead))).problems] == [code]

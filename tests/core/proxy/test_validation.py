@@ -153,7 +153,7 @@ def test_the_error_is_where_the_mistake_is(text: str, expected: list[tuple[int, 
         (changed("system {", 'system {\n  daemon "yes"'), "write #true"),
         (changed("system {", "system {\n  daemon 1"), None),
         (changed("system {", "system {\n  user 1000"), 'write "1000"'),
-        (changed("system {", "system {\n  user #true"), None),
+        (changed("system {", "system {\n  user #true"), "write a string"),
         (VALID + 'limits { max-body-size "10MB" }', "write 10485760"),
         (VALID + "cache { backend 7 }", 'write "memory"'),
         (

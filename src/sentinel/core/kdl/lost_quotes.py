@@ -87,16 +87,21 @@ def _without_closing(text: str, opened: re.Match[str], end: int, *, is_last: boo
 
     `end` is the next quote, or the end of the line after the last one.
     """
-    start, found = opened.end(), None
-    if not text.startswith(("{", "}"), start):
-        if (node := _NEXT_NODE.match(text, start, end if is_last else end + 1)) is not None:
-            return LostQuote(opened.start(), node.end(1), start, node.end(1))
-        found = _OUTSIDE.search(text, start, end)
-        if found is None and not is_last:
-            found = _NEXT_PROPERTY.search(text, start, end)
+    start = opened.end()
+    if (node := _NEXT_NODE.match(text, start, end if is_last else end + 1)) is not None:
+        return LostQuote(opened.start(), node.end(1), start, node.end(1))
+    found = _OUTSIDE.search(text, start, end)
+    if found is not None and text.startswith("{", start) and not _is_balanced(text[start : found.start()]):
+        found = None  # a text with braces
+    elif found is None and not is_last:
+        found = _NEXT_PROPERTY.search(text, start, end)
     body = text[start : end if found is None else found.start()].rstrip()
     body_end = start + _balanced(body)
     return LostQuote(opened.start(), body_end, start, body_end)
+
+
+def _is_balanced(text: str) -> bool:
+    return text.count("{") == text.count("}")
 
 
 def _balanced(body: str) -> int:

@@ -15,6 +15,7 @@ import msgspec
 
 from sentinel.core.kdl import lost_quotes
 from sentinel.core.kdl import text as texts
+from sentinel.core.kdl.characters import NEWLINE
 from sentinel.core.kdl.document import Document, Node, Place
 from sentinel.core.kdl.edits import Edits
 from sentinel.core.kdl.entries import Draft, read_annotation, read_entry, skip_equals
@@ -27,8 +28,9 @@ from sentinel.core.kdl.lex import (
     RepairingScanner,
     Scanner,
 )
-from sentinel.core.kdl.problems import Code, Problem, ProblemList
-from sentinel.core.kdl.values import read_name, take, warn_of_url
+from sentinel.core.kdl.printer import print_name
+from sentinel.core.kdl.problems import Code, Problem, ProblemList, shortened
+from sentinel.core.kdl.values import KEYWORDS, read_name, take, warn_of_url
 
 MAX_DEPTH: Final = 64
 
@@ -130,6 +132,10 @@ class _Parser:
                     scanner.skip(Kind.SEMICOLON)
                 else:
                     self._node()
+            elif kind is Kind.KEYWORD and scanner.value not in KEYWORDS:
+                self._hash_comment()
+            elif kind is Kind.OPEN and found and found[-1].block is None and found[-1].line < scanner.line:
+                found[-1] = self._late_block(found[-1])
             else:
                 node = self._node()
                 if node is None:
@@ -159,6 +165,11 @@ class _Parser:
             elif kind is Kind.EQUALS and draft.is_empty:
                 skip_equals(scanner, draft)
                 is_spaced = True
+            elif kind is Kind.KEYWORD and not scanner.value.strip("#"):
+                self._hash_comment()
+            elif draft.block is not None and kind is Kind.WORD and scanner.value == ",":
+                self._comma_after_block()
+                break
             elif draft.block is not None:
                 # The next node starts here.
                 scanner.report_here(
@@ -212,6 +223,34 @@ class _Parser:
         draft.block = draft.block or place
         draft.has_block = True
         draft.is_damaged |= is_damaged
+
+    def _late_block(self, node: Node) -> Node:
+        """Read a block whose brace is not on the line of its node."""
+        scanner = self._scanner
+        message = f"expected {{ on the line of {shortened(print_name(node.name))}, got it on a line of its own"
+        scanner.report_here(Code.MISSING_NAME, message, f"write {{ at the end of line {node.line}")
+        place = Place(scanner.line, scanner.column)
+        nodes, is_damaged = self._block(place, node.column)
+        return msgspec.structs.replace(node, children=nodes, block=place, is_damaged=node.is_damaged or is_damaged)
+
+    def _hash_comment(self) -> None:
+        """Report a comment as other languages write it, and skip it."""
+        scanner = self._scanner
+        scanner.report_here(Code.UNEXPECTED, "expected // before a comment, got #", "write // instead of #")
+        hashes = len(scanner.value) - len(scanner.value.lstrip("#"))
+        scanner.edit(scanner.start, scanner.start + hashes, "//")
+        found = NEWLINE.search(scanner.text, scanner.end)
+        scanner.move_to(len(scanner.text) if found is None else found.start())
+        scanner.advance()
+
+    def _comma_after_block(self) -> None:
+        scanner = self._scanner
+        message = "expected the end of the node after }, got a comma"
+        scanner.report_here(Code.UNEXPECTED, message, "remove the comma")
+        start, end = scanner.start, scanner.end
+        scanner.advance()
+        scanner.skip_space()
+        scanner.edit(start, end, "" if scanner.kind in NODE_ENDS else ";")
 
     def _note_open_string(self, draft: Draft) -> None:
         """A node with a string of which a quote is missing is damaged, but its children are not."""

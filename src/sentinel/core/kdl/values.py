@@ -31,7 +31,7 @@ _GLUED: Final = frozenset((Kind.KEYWORD, Kind.NUMBER, Kind.WORD, Kind.OTHER))
 _STRING: Final = r'"(?:[^"\\]++|\\(?s:.))*+"'
 _ARRAY: Final = re.compile(rf'\[(?:[^\[\]{{}};"/]++|//[^{NEWLINES}]*+|/|{_STRING})*+\]')
 _ITEM: Final = re.compile(
-    rf'//[^{NEWLINES}]*+|({_STRING})|([^{SPACES}{NEWLINES},"/\[\]][^{SPACES}{NEWLINES},"\[\]]*+)'
+    rf'//[^{NEWLINES}]*+|({_STRING})|((?!//)[^{SPACES}{NEWLINES},"\[\]][^{SPACES}{NEWLINES},"\[\]]*+)'
 )
 _MAX_SHOWN: Final = 5
 COMMA: Final = "expected white space between values, got a comma"
@@ -101,8 +101,12 @@ def read_value(scanner: Scanner, token: Token, annotation: Annotation | None) ->
             return Value(KEYWORDS[text], annotation, line, column)
         case Kind.KEYWORD:
             _report_keyword(scanner, token)
+            if text.lower() in KEYWORDS:
+                return Value(KEYWORDS[text.lower()], annotation, line, column)
         case _:
-            _report(scanner, token, Code.NEEDS_QUOTES, f"expected a value, got {shortened(text)}", quoted=text)
+            message = f"expected a value, got {shortened(text)}"
+            text = text.removesuffix(",")
+            _report(scanner, token, Code.NEEDS_QUOTES, message, quoted=text)
     return Value(text, annotation, line, column)
 
 
@@ -189,6 +193,7 @@ def _number(scanner: Scanner, token: Token, annotation: Annotation | None) -> Va
         scanner.problems.add(Code.UNEXPECTED, place, COMMA, NO_COMMA)
         return Value(value, annotation, line, column)
     message = f"expected a number or a string in quotes, got {shortened(text)}"
+    text = text.removesuffix(",")
     _report(scanner, token, Code.NEEDS_QUOTES, message, quoted=text)
     return Value(text, annotation, line, column)
 

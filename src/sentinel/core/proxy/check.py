@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from sentinel.core import kdl
 from sentinel.core.proxy.facts import Facts
+from sentinel.core.proxy.findings import Code
 from sentinel.core.proxy.problem import Level, Problem, Severity, syntax_problems
+from sentinel.core.proxy.schema.types import Fault
 from sentinel.core.proxy.semantics import check_semantics
 from sentinel.core.proxy.validation import check_schema
+
+_TYPE: Final = frozenset((Fault.TYPE,))
+_ANY: Final = frozenset((*Fault, Code.DANGLING_REFERENCE, Code.IGNORED_VALUE))
+_OF_VALUES: Final[dict[str, frozenset[str]]] = {
+    kdl.Code.BARE_KEYWORD: _ANY,
+    kdl.Code.UNKNOWN_KEYWORD: _ANY,
+    kdl.Code.NEEDS_QUOTES: _TYPE,
+    kdl.Code.NUMBER_TOO_LONG: _ANY,
+    kdl.Code.COMMENT_IN_URL: _ANY,
+    kdl.Code.COMMA_IN_TEXT: _ANY,
+}
+"""The problems of the syntax in a value, and those of the schema that are the same mistake."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -32,10 +48,31 @@ def check(parsed: kdl.Parsed, *, level: Level = Level.SEMANTICS, facts: Facts | 
     found = syntax_problems(parsed.problems)
     found += syntax_problems(parsed.warnings, Severity.WARNING)
     if level >= Level.SCHEMA:
-        found += check_schema(parsed.document)
+        found = _each_once(found, check_schema(parsed.document))
     if level >= Level.SEMANTICS:
         found += check_semantics(parsed.document, facts or Facts())
     return Report(tuple(sorted(found, key=_place)))
+
+
+def _each_once(syntax: list[Problem], schema: list[Problem]) -> list[Problem]:
+    """Return the problems of both levels, and a mistake that both found once.
+
+    A bare `true` is not KDL, and what it is taken for may not have the type of its key. Then the syntax says what
+    is wrong, and the schema what to write instead, because only it knows the type. A comma or a comment inside a
+    value is no fault of the syntax, but explains one of the schema.
+    """
+    found = {(each.line, each.column): each for each in syntax if each.code in _OF_VALUES}
+    others = [each for each in syntax if each.code not in _OF_VALUES]
+    for problem in schema:
+        place = (problem.line, problem.column)
+        same = found.get(place)
+        if same is None or problem.code not in _OF_VALUES[same.code]:
+            others.append(problem)
+        elif same.severity is Severity.ERROR:
+            found[place] = msgspec.structs.replace(same, suggestion=problem.suggestion or same.suggestion)
+        else:
+            found[place] = msgspec.structs.replace(problem, suggestion=same.suggestion)
+    return [*found.values(), *others]
 
 
 def _place(problem: Problem) -> tuple[int, int, Level]:

@@ -45,6 +45,8 @@ class References:
         self._references: list[_Reference] = []
         self._exported: dict[Kind, dict[str, _Definition]] = {}
         self._uncertain: set[Kind] = set()
+        self._meant: set[tuple[Kind, str]] = set()
+        """What references with a mistake probably refer to."""
 
     def define(self, kind: Kind, scope: Scope, at: kdl.Value, block: int) -> None:
         """Note an id, and report it if it is taken."""
@@ -89,7 +91,7 @@ class References:
         """Report upstreams that nothing refers to."""
         for (_, kind), definitions in self._defined.items():
             for name, definition in definitions.items():
-                if kind is Kind.UPSTREAM and not definition.is_used:
+                if kind is Kind.UPSTREAM and not definition.is_used and (kind, name) not in self._meant:
                     self._findings.warning(
                         Code.UNUSED,
                         definition.at,
@@ -134,6 +136,8 @@ class References:
             return
         name = str(reference.at.value)
         nearest = self._findings.nearest(name, self._names(reference)) if self._findings.may_compare else None
+        if nearest is not None:
+            self._meant.add((kind, nearest))
         suggestion = f"add {kind} {shown(name)}" if nearest is None else f"write {shown(nearest)}"
         self._findings.error(
             Code.DANGLING_REFERENCE,

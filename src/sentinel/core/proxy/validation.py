@@ -66,7 +66,10 @@ class _Validator:
         self._references.resolve()
         if not self._is_damaged:
             self._references.report_unused()
-        return self._findings.sorted()
+        found = self._findings.sorted()
+        if self._is_misnested:  # what belongs into a block may stand before it
+            return [problem for problem in found if problem.code != Code.IGNORED_ARGUMENT]
+        return found
 
     def _block(self, block: Block, place: _Place) -> None:
         row = block.row
@@ -108,6 +111,8 @@ class _Validator:
         if row.is_deprecated:
             message = f"expected {row.instead}, got its former name {row.name}, which the proxy still reads"
             self._findings.warning(Code.DEPRECATED, node, message, f"write {row.instead}")
+        if any(each.refers_to is not None for each in row.arguments) and not _is_named(node):
+            self._is_damaged = True
         place = self._enter(node, row, place)
         check_entries(node, row, self._findings, lambda value, entry: self._accept(value, entry, row, place))
         is_damaged = node.is_damaged or self._is_misnested
@@ -132,6 +137,7 @@ class _Validator:
         value = node.arguments[0] if node.arguments else None
         if value is None or not isinstance(value.value, str):
             name = f"{node.line}:{node.column}"
+            self._references.doubt(frozenset((row.defines,)))
         else:
             name = value.value
             self._references.define(row.defines, place.scope, value, place.block)
@@ -201,7 +207,14 @@ class _Validator:
         else:
             nearest = self._findings.nearest(node.name, names)
             suggestion = "remove it" if nearest is None else f"write {nearest}"
+            if nearest is not None:
+                self._doubt(row.children[nearest])
         self._findings.add(row.unknown, code, node, message, suggestion)
+
+    def _doubt(self, row: Row) -> None:
+        """Note that nobody can tell what a node of this row defines or refers to."""
+        self._is_damaged = True
+        self._references.doubt(_kinds_in(row) | ({row.defines} if row.defines is not None else set()))
 
     def _repeated(self, node: kdl.Node, row: Row, first: kdl.Node) -> None:
         used = "first" if row.repeated is Repeated.FIRST else "last"
@@ -259,6 +272,11 @@ class _Validator:
         if len(found) > 1:
             message = f"expected only one of {' and '.join(group)} in {row.name}, got both"
             self._findings.error(Code.CONFLICT, found[1], message, "remove one of them")
+
+
+def _is_named(node: kdl.Node) -> bool:
+    """Whether all arguments can be ids."""
+    return all(isinstance(each.value, str) for each in node.arguments)
 
 
 def _example(row: Row) -> str:

@@ -68,7 +68,10 @@ def check_value(value: kdl.Value, entry: Entry, row: Row, findings: Findings) ->
         what += f": {entry.type.reason(value.value)}"
     if fault is Fault.PORT:
         what = f"expected a port from 1 to 65535{_named(entry, row)}, got {shown(value.value)}"
-    findings.error(fault, value, what, _suggest(value.value, entry.type, findings))
+    suggestion = _suggest(value.value, entry.type, findings)
+    if suggestion is None and (value.value is None or isinstance(value.value, bool)):
+        suggestion = f"write {entry.type.expected}"
+    findings.error(fault, value, what, suggestion)
     return False
 
 
@@ -95,7 +98,7 @@ def _suggest(value: kdl.Scalar, type_: ValueType, findings: Findings) -> str | N
             found = (_suggest(value, each, findings) for each in types)
             return next((suggestion for suggestion in found if suggestion is not None), None)
         case Boolean():
-            word = _WORDS.get(str(value).lower())
+            word = _WORDS.get(str(value).lower().removeprefix("#"))
             return None if word is None else f"write {word}"
         case Integer() | Number():
             return _suggest_number(value, type_)
