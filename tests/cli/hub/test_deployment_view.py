@@ -88,7 +88,7 @@ def test_a_canary_that_violates_a_limit_and_goes_back() -> None:
         "   ✗ latency_p99_ms        900  at most 150 (untouched instances: 100)",
         "",
         "   ↩ edge-1  rolled back      back at api@1",
-        "   ✓ edge-2  completed        api@1 → api@2",
+        "   ✓ edge-2  completed        api@1 ← api@2",
         "   – edge-3, edge-4, edge-5 skipped: the deployment has failed",
     ]
 

@@ -249,7 +249,7 @@ def _verdict(analysis: AnalysisDocument, found: DeploymentDocument, now: datetim
     yield Span(f" · {counted(analysis.requests, 'request', 'requests')}")
     if analysis.requests < max(found.canary.min_requests, 1):
         yield Span(f" of {max(found.canary.min_requests, 1):,} that are needed")
-    if analysis.reason and analysis.reason not in found.reason:
+    elif analysis.reason and analysis.reason not in found.reason:
         yield Span(f" · {printable(analysis.reason)}")
 
 
@@ -261,7 +261,7 @@ def _rows(progress: Progress) -> Iterator[Line]:
         look = _LOOKS[row.state]
         line = Line("   ", Span(f"{look.mark} ", look.color), f"{printable(row.instance_id):<{name_width}}  ")
         line.add(f"{row.state.replace('_', ' '):<15}", look.color)
-        line.add(f"  {_path(row)}", "bright_black")
+        line.add(f"  {_path(row, progress.deployment.rollback)}", "bright_black")
         yield line.add(f"  {printable(row.message)}" if row.message else "")
     skipped: dict[str, list[str]] = {}
     for row in told:
@@ -272,9 +272,12 @@ def _rows(progress: Progress) -> Iterator[Line]:
         yield Line(Span(printable(f"   – {joined(names)} skipped{reason}"), "bright_black"))
 
 
-def _path(row: DeploymentInstanceDocument) -> str:
+def _path(row: DeploymentInstanceDocument, rollback: RollbackState) -> str:
+    """Return where an instance comes from and goes to. A row keeps its state while it is on its way back."""
     if row.state is RowState.ROLLED_BACK:
         return f"back at {row.from_}" if row.from_ else "nothing assigned, as before"
+    if rollback is RollbackState.RUNNING and row.state not in (RowState.REJECTED, RowState.ROLLBACK_FAILED):
+        return f"{row.from_ or '-'} ← {row.to}"
     return f"{row.from_ or '-'} → {row.to}"
 
 
