@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import subprocess
 import sys
 import threading
@@ -30,7 +29,7 @@ from sentinel.ports.peer_certificates import PeerCertificate, PeerCertificates
 from sentinel.runtime import atomic_file, certificate_authority
 from sentinel.runtime.certificate_authority import KeyPair, Purpose, Subject
 from tests.support.clocks import MonotonicSeconds
-from tests.support.hub.authority import YEAR, Authority
+from tests.support.hub.authority import YEAR, Authority, served_serial
 
 TIMEOUT = 60.0
 """Only a failing test waits this long."""
@@ -119,16 +118,6 @@ async def seen_by(hub: Hub, ca: bytes, pair: KeyPair | None) -> str:
     """Return whom the hub sees on a new connection with this certificate."""
     async with agent_of(hub, ca, pair) as agent:
         return await agent.name()
-
-
-async def served_serial(hub: Hub, ca: bytes) -> int:
-    """Return the serial of the certificate that the hub shows on a new connection."""
-    context = ssl.create_default_context(cadata=ca.decode())
-    context.set_alpn_protocols(["h2"])
-    _, writer = await asyncio.open_connection("127.0.0.1", hub.port, ssl=context)
-    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    writer.transport.abort()
-    return x509.load_der_x509_certificate(certificate).serial_number
 
 
 @pytest.fixture
@@ -317,13 +306,13 @@ async def test_new_connections_get_the_hubs_new_certificate(
     old = ca.hub.serial
     async with agent_of(hub, ca.certificate, ca.issue()) as agent:
         await agent.name()
-        before = await served_serial(hub, ca.certificate)
+        before = await served_serial(hub.port, ca.certificate)
 
         ca.renew_hub()
         clock.now += 1
 
         assert before == old
-        assert await served_serial(hub, ca.certificate) == ca.hub.serial != old
+        assert await served_serial(hub.port, ca.certificate) == ca.hub.serial != old
         assert await agent.name() == "edge-1"
     assert await seen_by(hub, ca.certificate, ca.issue("edge-2")) == "edge-2"
 
@@ -336,7 +325,7 @@ async def test_every_port_gets_the_new_certificate(tls: HubTls, ca: Authority, c
         ca.renew_hub()
         clock.now += 1
 
-        assert [await served_serial(hub, ca.certificate) for hub in (one, two)] == [ca.hub.serial] * 2
+        assert [await served_serial(hub.port, ca.certificate) for hub in (one, two)] == [ca.hub.serial] * 2
 
 
 async def test_a_new_client_ca_takes_effect_for_new_connections(
@@ -374,7 +363,7 @@ async def test_a_file_that_cannot_be_used_leaves_the_old_ones_in_force(
     with caplog.at_level(logging.WARNING, "sentinel.hub"):
         for _ in range(2):
             clock.now += 1
-            assert await served_serial(hub, authority) == serial
+            assert await served_serial(hub.port, authority) == serial
             assert await seen_by(hub, authority, agent) == "edge-1"
     [problem] = problems(caplog)
     path.write_bytes(good)
@@ -382,7 +371,7 @@ async def test_a_file_that_cannot_be_used_leaves_the_old_ones_in_force(
     clock.now += 1
 
     assert problem.startswith(f"tls.unusable: {path}")
-    assert await served_serial(hub, authority) == ca.hub.serial != serial
+    assert await served_serial(hub.port, authority) == ca.hub.serial != serial
 
 
 async def test_a_certificate_without_its_new_key_waits_for_it(
@@ -395,13 +384,15 @@ async def test_a_certificate_without_its_new_key_waits_for_it(
 
     clock.now += 1
     with caplog.at_level(logging.WARNING, "sentinel.hub"):
-        half = await served_serial(hub, ca.certificate)
+        half = await served_serial(hub.port, ca.certificate)
     atomic_file.write(files[1], key, mode=0o600)
     clock.now += 1
 
     assert half == old.serial
     assert problems(caplog) == [f"tls.unusable: {files[1]} is not the key of the certificate in {files[0]}"]
-    assert await served_serial(hub, ca.certificate) == x509.load_pem_x509_certificate(certificate).serial_number
+    assert (
+        await served_serial(hub.port, ca.certificate) == x509.load_pem_x509_certificate(certificate).serial_number
+    )
 
 
 # --- at the start ------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from sentinel.testing.hub_agent import Behavior, HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 from tests.support.databases.empty import DatabaseKind, empty_database
 from tests.support.fleet.http_client import FleetHttp
+from tests.support.hub.authority import Authority, served_serial
 from tests.support.processes.hub import HubProcess
 from tools.services.server import free_port
 
@@ -240,6 +241,49 @@ async def test_a_hub_that_hides_nothing_says_so(tmp_path: Path) -> None:
 
     assert "travel unencrypted" in warning["problem"]
     assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_certificates_are_renewed_and_revoked_while_it_runs(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    files = {"tls-cert": "hub.crt", "tls-key": "hub.key", "client-ca": "ca.crt", "revoked-file": "revoked"}
+    options = [f"--{name}={authority.folder / file}" for name, file in files.items()]
+    pairs = {name: authority.issue(name) for name in ("edge-1", "edge-2")}
+    async with serving(f"sqlite:///{tmp_path / 'hub.db'}", *options) as hub, AsyncExitStack() as stack:
+        first, second = [
+            await stack.enter_async_context(HubAgent(hub.address, name, credentials=authority.credentials(pair)))
+            for name, pair in pairs.items()
+        ]
+        streams = []
+        for agent in (first, second):
+            await agent.register()
+            streams.append(await agent.subscribe())
+
+        authority.renew_hub()
+        await until_served(hub, authority)
+        await first.heartbeat()
+        authority.revoke("edge-1")
+        ended = await streams[0].ended(timeout=PATIENCE)
+
+        for refused in (first.heartbeat, first.register):
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await refused()
+            assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        await hub.save(content(1))
+        await hub.assign("edge-2", 1)
+        event = await streams[1].next_of(pb.Event.CONFIG_UPDATE)
+
+    assert ended is grpc.StatusCode.UNAUTHENTICATED
+    assert event.config_update.config_version == "api@1"
+
+
+async def until_served(hub: RunningHub, authority: Authority) -> None:
+    """Wait until the hub shows the certificate of its files."""
+    port = int(hub.address.rpartition(":")[2])
+    async with asyncio.timeout(PATIENCE.total_seconds()):
+        while True:
+            if await served_serial(port, authority.certificate) == authority.hub.serial:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def test_a_port_that_is_taken_ends_the_second_hub_with_1(tmp_path: Path) -> None:

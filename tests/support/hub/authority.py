@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import grpc
+from cryptography import x509
 
 from sentinel.cli.hub.ca_folder import CaFolder
 from sentinel.drivers.hub_tls import TlsPaths
@@ -50,6 +55,10 @@ class Authority:
     def renew_hub(self) -> None:
         self._ca.renew_hub(hosts=(), now=datetime.now(UTC), lifetime=YEAR)
 
+    def credentials(self, pair: KeyPair) -> grpc.ChannelCredentials:
+        """Of an agent that has this certificate, and trusts the hub by that of the authority."""
+        return grpc.ssl_channel_credentials(self.certificate, pair.key_pem, pair.certificate_pem)
+
     def sign(
         self, subject: Subject, *, purpose: Purpose = Purpose.CLIENT, age: timedelta = timedelta(0)
     ) -> KeyPair:
@@ -63,3 +72,13 @@ class Authority:
         found = certificate_authority.read(certificate.read_bytes(), key.read_bytes())
         assert found is not None
         return found
+
+
+async def served_serial(port: int, ca: bytes) -> int:
+    """Return the serial of the certificate that a hub on loopback shows on a new connection."""
+    context = ssl.create_default_context(cadata=ca.decode())
+    context.set_alpn_protocols(["h2"])
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    return x509.load_der_x509_certificate(certificate).serial_number
