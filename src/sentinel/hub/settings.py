@@ -125,6 +125,8 @@ def problems(settings: HubSettings) -> Sequence[str]:
         found.append("tls_cert: expected a file, because client_ca is given")
     if settings.revoked_file is not None and settings.client_ca is None:
         found.append("client_ca: expected a file, because revoked_file is given")
+    if settings.session_ttl < timedelta(seconds=1):
+        found.append("session_ttl: expected at least 1s, because tokens expire at whole seconds")
     if settings.offline_threshold <= settings.heartbeat_interval:
         found.append(
             "offline_threshold: expected more than heartbeat_interval, or every instance would go offline between"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pty
 import re
+import signal
+import sys
 
 import pytest
 import yaml
@@ -10,7 +15,8 @@ import yaml
 from sentinel.core.hub.states import State
 from tests.cli.hub.served_hub import ServedHub
 from tests.hub.rest.rest_hub import VALID
-from tests.support.hub.store_records import full_instance, instance
+from tests.support.hub.store_records import full_instance, heartbeats, instance
+from tests.web.rest_caller import ADMIN
 
 
 async def test_the_table_shows_what_runs_and_what_should(hub: ServedHub) -> None:
@@ -76,6 +82,55 @@ async def test_an_instance_is_drained_and_removed(hub: ServedHub) -> None:
     assert drained[:2] == (0, "instance edge-1 is draining\n")
     assert removed[:2] == (0, "instance edge-2 is removed\n")
     assert (await hub.audit())[1].detail == "moved"
+
+
+async def test_what_leaves_is_printed_for_scripts(hub: ServedHub) -> None:
+    await hub.add(instance("edge-1"), instance("edge-2", State.OFFLINE))
+
+    drained = await hub.read("instances", "drain", "edge-1")
+    removed = await hub.read("instances", "remove", "edge-2")
+
+    assert [(each["id"], each["state"]) for each in (drained, removed)] == [
+        ("edge-1", "draining"),
+        ("edge-2", "removed"),
+    ]
+
+
+async def test_a_watched_list_is_drawn_again_when_it_changes(hub: ServedHub) -> None:
+    edge = instance("edge-1")
+    await hub.add(edge, instance("edge-2", State.OFFLINE))
+    await hub.store.flush([heartbeats(edge, 1, message="serving")])
+    terminal, command_side = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sentinel.cli", "hub", "instances", "list", "--watch", "--interval=50ms"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=command_side,
+        stderr=command_side,
+        env={**os.environ, "SENTINEL_SERVER": hub.url, "SENTINEL_TOKEN": ADMIN, "COLUMNS": "200"},
+    )
+    os.close(command_side)
+
+    first = await read_until(terminal, b"edge-2")
+    await hub.restart(meanwhile=read_until(terminal, b"trying again"))
+    await hub.store.flush([heartbeats(edge, 2, message="two of three")])
+    await read_until(terminal, b"two of three")
+    await hub.call("POST", "instances/edge-1/drain", {})
+    last = await read_until(terminal, b"\x1b[35medge-1")
+    process.send_signal(signal.SIGINT)
+    code = await process.wait()
+    os.close(terminal)
+
+    assert (b"\x1b[32medge-1" in first, b"\x1b[31medge-2" in first) == (True, True)
+    assert last.rindex(b"\x1b[H\x1b[2J") < last.index(b"\x1b[35medge-1")
+    assert code == 0
+
+
+async def read_until(terminal: int, text: bytes) -> bytes:
+    output = b""
+    async with asyncio.timeout(60):
+        while text not in output:
+            output += await asyncio.to_thread(os.read, terminal, 65_536)
+    return output
 
 
 async def test_a_refusal_is_exit_1_with_its_reason(hub: ServedHub) -> None:

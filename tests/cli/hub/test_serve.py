@@ -71,6 +71,7 @@ def test_unknown_users_are_allowed_on_loopback_only() -> None:
         (("--revoked-file", "revoked"), "client_ca: expected a file, because revoked_file is given"),
         (("--set", "offline_threshold=30s"), "offline_threshold: expected more than heartbeat_interval"),
         (("--set", "ping_interval=0s"), "ping_interval: "),
+        (("--set", "session_ttl=999ms"), "session_ttl: expected at least 1s"),
         (("--set", "resolve=maybe"), "resolve: "),
         (("--set", "grpc_reflection=true"), "grpc_reflection"),
         (("--listen-grpc", "0"), "--listen-grpc: expected an address"),

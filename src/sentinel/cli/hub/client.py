@@ -59,11 +59,12 @@ class HubClient:
     async def instance(self, instance_id: str) -> InstanceDocument:
         return await self._get(_instance(instance_id), InstanceDocument)
 
-    async def drain(self, instance_id: str, reason: str) -> None:
-        await self._send("POST", f"{_instance(instance_id)}/drain", {"reason": reason})
+    async def drain(self, instance_id: str, reason: str) -> InstanceDocument:
+        body = {"reason": reason}
+        return decode(await self._send("POST", f"{_instance(instance_id)}/drain", body), InstanceDocument)
 
-    async def remove(self, instance_id: str) -> None:
-        await self._send("DELETE", _instance(instance_id))
+    async def remove(self, instance_id: str) -> InstanceDocument:
+        return decode(await self._send("DELETE", _instance(instance_id)), InstanceDocument)
 
     async def assign(self, instance_id: str, version: VersionName) -> InstanceDocument:
         body = {"config_id": version.config_id, "version": version.number}

@@ -18,6 +18,7 @@ from sentinel.cli.hub.version_argument import VERSION
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
+from sentinel.drivers.rest.errors import ServerError
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.runtime.process import ExitCode
 
@@ -66,12 +67,22 @@ def list_instances(
 
     async def work(hub: HubClient) -> int:
         printed: Sequence[object] | None = None
+        is_failing = False
         while True:
-            found = await hub.instances(selector=selector, state=state or "")
-            shown = [_row(each, each.last_seen_time)[:6] for each in found]
-            if shown != printed:
-                _print(found, output, clears=watch and session.is_terminal())
-                printed = shown
+            try:
+                found = await hub.instances(selector=selector, state=state or "")
+            except ServerError as error:
+                if printed is None or not error.is_retryable:
+                    raise
+                if not is_failing:
+                    session.fail(f"{error} – trying again until Ctrl-C")
+                is_failing = True
+            else:
+                # As if all had just been seen: that they were seen again is no change.
+                shown = [_row(each, each.last_seen_time) for each in found]
+                if shown != printed or is_failing:
+                    _print(found, output, clears=watch and session.is_terminal())
+                printed, is_failing = shown, False
             if not watch:
                 return ExitCode.SUCCESS
             await asyncio.sleep(interval.total_seconds())
@@ -123,31 +134,34 @@ def assign(
 @instances.command()
 @click.argument("instance_id", metavar="ID")
 @click.option("--reason", default="", help="For the agent's log and the audit.")
+@options.output_option
 @session.server_options
-def drain(instance_id: str, reason: str, server: ServerOptions) -> int:
+def drain(instance_id: str, reason: str, output: OutputFormat, server: ServerOptions) -> int:
     """Let the instance ID finish its connections and leave the fleet."""
 
     async def work(hub: HubClient) -> int:
-        await hub.drain(instance_id, reason)
-        click.echo(f"instance {instance_id} is draining")
-        return ExitCode.SUCCESS
+        return _print_left(await hub.drain(instance_id, reason), output)
 
     return run(server, work)
 
 
 @instances.command()
 @click.argument("instance_id", metavar="ID")
+@options.output_option
 @session.server_options
-def remove(instance_id: str, server: ServerOptions) -> int:
+def remove(instance_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Remove the instance ID: it drains first, unless it is offline."""
 
     async def work(hub: HubClient) -> int:
-        await hub.remove(instance_id)
-        state = (await hub.instance(instance_id)).state
-        click.echo(f"instance {instance_id} is {state}")
-        return ExitCode.SUCCESS
+        return _print_left(await hub.remove(instance_id), output)
 
     return run(server, work)
+
+
+def _print_left(instance: InstanceDocument, output: OutputFormat) -> int:
+    message = f"instance {instance.id} is {instance.state}"
+    click.echo(message if output is OutputFormat.TABLE else options.encode(instance, output))
+    return ExitCode.SUCCESS
 
 
 def _print(found: Sequence[InstanceDocument], output: OutputFormat, *, clears: bool) -> None:
