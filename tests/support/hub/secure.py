@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import grpc
-
 from sentinel.drivers.hub_tls import HubTls
 from sentinel.runtime.certificate_authority import KeyPair
 from sentinel.testing.hub_agent import HubAgent
@@ -25,8 +23,7 @@ class SecureHub(InProcessHub):
 
     def holder(self, pair: KeyPair, instance_id: str = "edge-1") -> HubAgent:
         """An agent that connects with this certificate, and has no registration token."""
-        credentials = grpc.ssl_channel_credentials(self.authority.certificate, pair.key_pem, pair.certificate_pem)
-        return self.agent(instance_id, token="", credentials=credentials)
+        return self.agent(instance_id, token="", credentials=self.authority.credentials(pair))
 
     def read_files(self) -> None:
         """Let so much time pass that files are read again."""
