@@ -151,3 +151,14 @@ async def test_a_text_that_is_not_kdl_is_left_to_the_proxy() -> None:
         await agent.apply(_ordered("d-1", text="system {"))
 
     assert agent.told[-1].message == "the proxy does not accept it: unclosed brace"
+
+
+@simulated
+async def test_a_token_of_the_agent_is_never_taken_for_a_path() -> None:
+    agent = ApplyingAgent(environ={"VAULT_TOKEN": "hvs.secret", "TLS_KEY": "/etc/tls/key.pem"})
+    source = SOURCE.replace('env="CERT"', 'env="VAULT_TOKEN"').replace("CERT_PATH", "TLS_KEY")
+    agent.secrets, agent.texts["api@2"] = {"api-key": b"x"}, source
+    async with agent.running():
+        await agent.apply(msgspec.structs.replace(_ordered("d-1"), hash=content_hash(source)))
+
+    assert agent.told[-1].message == "env:VAULT_TOKEN: expected PEM, or an absolute path"

@@ -9,6 +9,7 @@ import msgspec
 
 from sentinel.core.proxy.secrets import Origin, Reference
 from sentinel.ports.errors import Misconfigured, Unavailable
+from sentinel.runtime.secret_text import is_secret_name
 
 _PEM: Final = "-----BEGIN "
 
@@ -52,6 +53,9 @@ class SecretValues:
                         raise SecretFailure(f"{reference}: the agent has no such environment variable")
                     if _PEM in text:
                         values[str(reference)] = text.encode()
+                    elif is_secret_name(reference.name) and not text.startswith("/"):
+                        # A token is no path. The file and messages of the proxy would show it to everybody.
+                        raise SecretFailure(f"{reference}: expected PEM, or an absolute path")
                     else:
                         paths[str(reference)] = text
                 case Origin.VAULT:

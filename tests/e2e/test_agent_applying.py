@@ -1,0 +1,258 @@
+"""An agent applies to a real proxy: it is killed at each of its writes, and the disk is full or read-only.
+
+The agent runs without a hub, as a process that is handed one task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from sentinel.core.hub.versions import content_hash
+from tests.support.agent.disks import fill, read_only, small_disk
+from tests.support.processes.proxy import ProxyProcess
+from tests.support.processes.service import CompletedCommand, run_command
+
+_PROGRAM = ("-m", "tests.support.agent.applier_process")
+_MAX_POINTS = 120
+_HEALTH = 'route "health" { priority high; matches { path "/health" }; builtin-handler "health" }'
+
+
+def version(name: str, *, health: str = _HEALTH, system: str = "") -> str:
+    """A version that answers at its own path."""
+    return (
+        f'system {{ pid-file "{{pid_file}}"\n{system} }}\n'
+        'listeners { listener "web" { address "127.0.0.1:{port}" } }\n'
+        f'routes {{ {health}\nroute "{name}" {{ matches {{ path "/{name}" }}; builtin-handler "status" }} }}\n'
+    )
+
+
+class Host:
+    """A machine with a proxy, which runs api@1, and an agent."""
+
+    def __init__(self, folder: Path, proxy: ProxyProcess, http: aiohttp.ClientSession) -> None:
+        self.folder = folder
+        self.proxy = proxy
+        self.file = proxy.file
+        self.state = folder / "state"
+        self._http = http
+        self.versions = folder / "versions"
+        self.versions.mkdir()
+        self.texts: dict[str, str] = {}
+
+    def add(self, name: str, text: str) -> None:
+        text = text.replace("{pid_file}", str(self.folder / "proxy.pid")).replace("{port}", str(self.proxy.port))
+        self.texts[name] = text
+        (self.versions / name).write_text(text)
+
+    def configure(self, *, state: Path | None = None, config: Path | None = None, **proxy: object) -> Path:
+        """Write the agent's settings."""
+        self.state = state or self.state
+        file = self.folder / "agent.yaml"
+        file.write_bytes(
+            msgspec.json.encode(
+                {
+                    "hub": {"address": "127.0.0.1:9"},
+                    "instance": {"id": "edge-1"},
+                    "proxy": {
+                        "config_path": str(config or self.file),
+                        "test_command": [],
+                        "reload": {"pid_file": str(self.folder / "proxy.pid")},
+                        "health_url": f"{self.proxy.url}/health",
+                        "health": {"attempts": 3, "interval": "100ms", "timeout": "30s"},
+                        **proxy,
+                    },
+                    "state_dir": str(self.state),
+                }
+            )
+        )
+        return file
+
+    async def apply(self, name: str, *options: object) -> CompletedCommand:
+        """Let the agent apply a version."""
+        return await run_command(
+            self.folder / "agent.yaml", self.versions, name, *options, program=_PROGRAM, timeout=120
+        )
+
+    async def status(self, path: str) -> int:
+        async with self._http.get(f"{self.proxy.url}{path}") as response:
+            return response.status
+
+    async def until_serving(self, name: str) -> None:
+        async with asyncio.timeout(90):
+            while await self.status(f"/{name}") != 200:  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.02)
+
+    async def serve_again(self, name: str, prepared: Path) -> None:
+        """Go back to where a version runs, with the agent's state of that time."""
+        shutil.rmtree(self.state)
+        shutil.copytree(prepared, self.state, symlinks=True)
+        self.file.write_text(self.texts[name])
+        self.proxy.send_signal(signal.SIGHUP)
+        await self.until_serving("v1")
+
+
+def lines(command: CompletedCommand) -> Sequence[dict[str, Any]]:
+    """The reports, and what a heartbeat says at the end."""
+    assert command.code == 0, command.stderr
+    return [msgspec.json.decode(line) for line in command.stdout.splitlines()]
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Host]:
+    """A machine whose agent has applied api@1."""
+    text = version("v1").replace("{pid_file}", str(tmp_path / "proxy.pid"))
+    async with ProxyProcess(tmp_path, text) as proxy, aiohttp.ClientSession() as http:
+        await proxy.until_started()
+        host = Host(tmp_path, proxy, http)
+        host.add("api@1", version("v1"))
+        host.add("api@2", version("v2"))
+        host.add("api@3", version("v3", health=""))
+        host.add("api@4", "system {")
+        host.configure()
+        assert lines(await host.apply("api@1"))[-1]["version"] == "api@1"
+        yield host
+
+
+async def _kill_at_each_write(
+    host: Host, name: str, check: Callable[[Host, Sequence[dict[str, Any]]], None]
+) -> int:
+    """Kill the agent at its first, second … write while it applies a version, and start it again."""
+    prepared = host.folder / "prepared"
+    shutil.copytree(host.state, prepared, symlinks=True)
+    for point in range(1, _MAX_POINTS):
+        killed = await host.apply(name, "--order", "d-1", "--die-at", point)
+        if killed.code != -signal.SIGKILL:
+            return point - 1
+        assert host.file.read_text() in (host.texts["api@1"], host.texts[name])
+        assert await host.status("/v1") == 200 or name == "api@2"
+
+        said = lines(await host.apply(name, "--order", "d-1"))
+
+        check(host, said)
+        await host.serve_again("api@1", prepared)
+    raise AssertionError("it never came to its end")
+
+
+async def test_an_agent_killed_at_any_write_completes_after_a_restart(host: Host) -> None:
+    def check(host: Host, said: Sequence[dict[str, Any]]) -> None:
+        *reports, running = said
+        assert reports[-1]["state"] == "COMPLETED"
+        assert host.file.read_text() == host.texts["api@2"]
+        assert (running["version"], running["hash"]) == ("api@2", content_hash(host.texts["api@2"]))
+        assert running["message"] == ""
+
+    points = await _kill_at_each_write(host, "api@2", check)
+
+    assert points > 15
+    await host.until_serving("v2")
+
+
+async def test_an_agent_killed_while_a_version_fails_ends_with_the_one_before(host: Host) -> None:
+    def check(host: Host, said: Sequence[dict[str, Any]]) -> None:
+        *reports, running = said
+        assert reports[-1]["state"] == "FAILED"
+        assert reports[-1]["message"] == "health check failed after 3 attempts"
+        assert host.file.read_text() == host.texts["api@1"]
+        assert (running["version"], running["hash"]) == ("api@1", content_hash(host.texts["api@1"]))
+
+    points = await _kill_at_each_write(host, "api@3", check)
+
+    assert points > 15
+    assert await host.status("/health") == 200
+
+
+async def test_the_proxy_s_own_test_stops_a_broken_version(host: Host) -> None:
+    host.configure(test_command=[sys.executable, "-m", "sentinel.cli", "proxy", "--test", "-c", "{config}"])
+
+    *reports, running = lines(await host.apply("api@4", "--order", "d-1"))
+
+    assert [each["state"] for each in reports] == ["ACCEPTED", "IN_PROGRESS", "FAILED"]
+    assert reports[-1]["message"].startswith(f"the proxy does not accept it: error: {host.file}:1:")
+    assert host.file.read_text() == host.texts["api@1"]
+    assert running["message"].startswith("api@4: the proxy does not accept it")
+
+
+async def test_a_reload_that_is_refused_restores_the_version_before(host: Host) -> None:
+    host.configure(reload={"command": ["sh", "-c", "echo the unit is masked >&2; exit 1"]})
+
+    *reports, running = lines(await host.apply("api@2", "--order", "d-1"))
+
+    assert reports[-1]["state"] == "FAILED"
+    assert "the unit is masked" in reports[-1]["message"]
+    assert host.file.read_text() == host.texts["api@1"]
+    assert running["hash"] == content_hash(host.texts["api@1"])
+
+
+async def test_a_full_disk_is_a_report(host: Host) -> None:
+    with small_disk(host.folder / "disk") as disk:
+        config = disk / "config.kdl"
+        config.write_text(host.texts["api@1"])
+        host.configure(config=config)
+        filler = fill(disk)
+
+        *reports, _ = lines(await host.apply("api@2", "--order", "d-1"))
+        filler.unlink()
+        left = [each.name for each in disk.iterdir()]
+
+        assert reports[-1]["state"] == "FAILED"
+        assert "no space left on device" in reports[-1]["message"]
+        assert config.read_text() == host.texts["api@1"]
+        assert left == ["config.kdl"]
+
+
+async def test_a_read_only_folder_is_a_report(host: Host) -> None:
+    with small_disk(host.folder / "disk") as disk:
+        config = disk / "config.kdl"
+        config.write_text(host.texts["api@1"])
+        host.configure(config=config)
+        with read_only(disk):
+            *reports, running = lines(await host.apply("api@2", "--order", "d-1"))
+
+    assert reports[-1]["state"] == "FAILED"
+    assert "read-only file system" in reports[-1]["message"]
+    assert "read-only file system" in running["message"]
+
+
+async def test_a_state_that_cannot_be_saved_is_a_report(host: Host) -> None:
+    with small_disk(host.folder / "disk") as disk:
+        host.configure(state=disk / "state")
+        (disk / "state").mkdir()
+        fill(disk)
+
+        *reports, running = lines(await host.apply("api@2", "--order", "d-1"))
+
+    assert reports[-1]["state"] == "FAILED"
+    assert "no space left on device" in reports[-1]["message"]
+    assert "no space left on device" in running["message"]
+    assert host.file.read_text() == host.texts["api@1"]
+
+
+async def test_a_file_changed_by_hand_is_reported_and_left(host: Host) -> None:
+    host.file.write_text(host.texts["api@2"])
+
+    (running,) = lines(await host.apply("api@1", "--offline"))
+
+    assert host.file.read_text() == host.texts["api@2"]
+    assert running["version"] == "api@1"
+    assert running["hash"] == content_hash(host.texts["api@2"])
+    assert running["message"].startswith(f"{host.file} is not api@1 since 20")
+    assert 'routes "v1"' in running["message"]
+
+
+async def test_the_last_good_version_is_put_back_without_a_hub(host: Host) -> None:
+    host.file.unlink()
+
+    (running,) = lines(await host.apply("api@1", "--offline"))
+
+    assert host.file.read_text() == host.texts["api@1"]
+    assert (running["version"], running["message"]) == ("api@1", "")
