@@ -401,3 +401,17 @@ async def test_an_agent_without_state_begins_with_what_is_assigned() -> None:
 
     assert (running.version, running.hash) == ("", content_hash(V1))
     assert (after.version, after.hash, after.message) == ("api@1", content_hash(V1), "")
+
+
+@simulated
+async def test_a_change_by_hand_after_a_deployment_is_left_when_the_hub_asks() -> None:
+    async with ApplyingAgent().running() as agent:
+        await agent.apply(order("api@2"))
+        agent.proxy.text = V3
+        await agent.apply(task("api@2", marker="fetch/api@2/1"))
+        left = agent.proxy.text
+
+        await agent.apply(task("api@2", marker="fetch/api@2/2"))
+
+    assert left == V3
+    assert agent.proxy.text == V2

@@ -162,3 +162,16 @@ async def test_a_token_of_the_agent_is_never_taken_for_a_path() -> None:
         await agent.apply(msgspec.structs.replace(_ordered("d-1"), hash=content_hash(source)))
 
     assert agent.told[-1].message == "env:VAULT_TOKEN: expected PEM, or an absolute path"
+
+
+@simulated
+async def test_a_secret_that_changes_after_a_deployment_is_loaded() -> None:
+    agent = agent_with_secrets()
+    async with agent.running():
+        await agent.apply(_ordered("d-1"))
+        agent.secrets = {"api-key": b"renewed"}
+
+        await agent.apply(_assigned("fetch/api@2/1"))
+
+    assert b"renewed" in agent.state_dir.values.values()
+    assert agent.proxy.calls.count("reload") == 2

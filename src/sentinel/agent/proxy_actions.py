@@ -215,8 +215,9 @@ class ProxyActions:
         is_running = (
             applied is not None
             and not state.restore_failure
-            and candidate == previous == applied.file_hash
+            and candidate == applied.file_hash
             and prepared.files == applied.secrets
+            and (task.may_be_applied or previous == candidate)
         )
         return applying.Rendered(
             hash=candidate,

@@ -165,13 +165,15 @@ def test_a_version_assigned_by_hand_after_its_order_failed_is_tried() -> None:
     assert received(assigned("api@2", "a1"), state=state).waiting is not None
 
 
-def test_an_assignment_learned_after_its_order_succeeded_changes_nothing() -> None:
+def test_an_assignment_learned_after_its_order_succeeded_is_fetched() -> None:
     state = tried(received(ordered("api@2")))
 
     after = received(assigned("api@2", "a1"), state=state)
+    again = received(assigned("api@2", "a1"), state=tried(after))
 
-    assert after.waiting is None
-    assert after.applied == state.applied
+    assert after.waiting is not None  # it may bring new values of secrets
+    assert after.waiting.may_be_applied
+    assert again.waiting is None
 
 
 def test_nothing_begins_while_something_is_applied() -> None:

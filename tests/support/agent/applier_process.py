@@ -1,9 +1,10 @@
 """An agent without a hub as a process: it is handed one task, and can be killed at any of its writes.
 
-    python -m tests.support.agent.applier_process agent.yaml versions api@2 [--order ID] [--die-at N] [--offline]
+    python -m tests.support.agent.applier_process
 
-`versions` has a file for each version. What a hub would be told is printed as JSON, one report a line, then what a
-heartbeat would say.
+Each line on stdin is a JSON array of arguments, such as `["agent.yaml", "versions", "api@2", "--order", "d-1"]`,
+and gets a line with the exit code and the output. `versions` has a file for each version. The output is what a hub
+would be told, one report a line, then what a heartbeat would say.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import asyncio
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -95,7 +98,37 @@ async def main(arguments: argparse.Namespace) -> None:
     await built.close()
 
 
-if __name__ == "__main__":
+def run(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    parsed = parser.parse_args(words)
+    if parsed.die_at:
+        die_at(parsed.die_at)
+    asyncio.run(main(parsed))
+
+
+def serve(parser: argparse.ArgumentParser) -> None:
+    """Run an agent for each line of arguments, in a process that is forked: a new one would import for seconds."""
+    for line in sys.stdin:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.dup2(writer, sys.stdout.fileno())
+            code = 1
+            try:
+                run(parser, msgspec.json.decode(line, type=list[str]))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.close(writer)
+        with os.fdopen(reader) as output:
+            said = output.read()
+        _, status = os.waitpid(child, 0)
+        finished = {"code": os.waitstatus_to_exitcode(status), "stdout": said}
+        print(msgspec.json.encode(finished).decode(), flush=True)  # noqa: T201
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     parser.add_argument("settings", type=Path)
     parser.add_argument("versions", type=Path)
@@ -103,7 +136,8 @@ if __name__ == "__main__":
     parser.add_argument("--order", default="")
     parser.add_argument("--die-at", type=int, default=0)
     parser.add_argument("--offline", action="store_true")
-    parsed = parser.parse_args()
-    if parsed.die_at:
-        die_at(parsed.die_at)
-    asyncio.run(main(parsed))
+    return parser
+
+
+if __name__ == "__main__":
+    serve(_parser())

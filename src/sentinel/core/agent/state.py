@@ -225,11 +225,13 @@ def _receive_assignment(state: AgentState, task: Task) -> AgentState:
     if marked == attempt:
         return state
     state = msgspec.structs.replace(state, attempt=marked)
-    if _is_same_assignment(attempt, task):
-        return state
-    again = msgspec.structs.replace(marked, failure="")
     if _is_current(state, task):  # it was assigned once more while it is on its way
         return state
+    again = msgspec.structs.replace(marked, failure="")
+    if _is_same_assignment(attempt, task):
+        if attempt.failure or state.applied is None or state.applied.version != task.version:
+            return state
+        task = msgspec.structs.replace(task, may_be_applied=True)
     return msgspec.structs.replace(_superseded(state, task), waiting=task, attempt=again, interruptions=0)
 
 
