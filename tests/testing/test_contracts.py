@@ -12,6 +12,7 @@ from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
 from tests.contract.secret_store import SecretStoreContract
 from tests.contract.signing_keys import SigningKeysContract
+from tests.contract.webhook_store import WebhookStoreContract
 from tests.support.fleet.store_records import MemoryStores
 
 
@@ -43,3 +44,6 @@ class TestMemorySecretStore(InMemory, SecretStoreContract): ...
 
 
 class TestMemorySigningKeys(InMemory, SigningKeysContract): ...
+
+
+class TestMemoryWebhookStore(InMemory, WebhookStoreContract): ...

@@ -82,13 +82,13 @@ class _Structured(msgspec.Struct):
 _encoder = msgspec.json.Encoder()
 
 
-def structured(event: Event) -> bytes:
+def structured(event: Event, *, source: str = SOURCE) -> bytes:
     """Return the whole event as one JSON document."""
     return _encoder.encode(
         _Structured(
             SPEC_VERSION,
             event.type,
-            SOURCE,
+            source,
             event.id,
             event.time,
             event.subject,

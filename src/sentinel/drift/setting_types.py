@@ -1,4 +1,4 @@
-"""Types of the settings of drift detection: kinds, ignore rules, labels, the webhook's URL.
+"""Types of the settings of drift detection: kinds, ignore rules, labels.
 
 What they reject would be dangerous or useless: Secrets as a kind, a rule that ignores everything, no label or
 manager at all.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from sentinel.core.drift.rules import Glob, IgnoreRule
-from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.config_tree import ListNode, Node
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
@@ -206,18 +204,6 @@ def labels() -> FlatMapping:
     )
 
 
-def _parse_webhook_url(text: str) -> Secret:
-    try:
-        url = urlsplit(text)
-        is_complete = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        is_complete = False
-    if not is_complete or not text.isprintable() or " " in text:
-        raise InvalidValue(hides_text=True)
-    return Secret(text)
-
-
-WEBHOOK_URL: Final = FieldType("an http or https URL", _parse_webhook_url, is_secret=True)
 ANNOTATION_PREFIX: Final = field_types.text(
     "a prefix of annotations that ends in a slash, such as openbao.org/", r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/"
 )

@@ -22,6 +22,7 @@ from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.report import Loaded, Origin, SettingsProblem, quoted
+from sentinel.runtime.settings.webhook_url import WEBHOOK_URL
 
 MAX_WAIT_WINDOWS: Final = 5
 """The default of `max_wait`, in debounce windows with their jitter."""
@@ -85,7 +86,7 @@ class DriftSettings(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = False
     """Whether to write Kubernetes Events about drift. The sidecar's Role must allow it."""
 
-    webhook_url: Annotated[Secret | None, setting_types.WEBHOOK_URL] = None
+    webhook_url: Annotated[Secret | None, WEBHOOK_URL] = None
     """A URL that gets a POST with a summary of each drift. Treated as a secret. Unset: none."""
 
     labels: Annotated[Mapping[str, str], setting_types.labels()] = msgspec.field(default_factory=_default_labels)

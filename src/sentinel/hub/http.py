@@ -8,6 +8,7 @@ from msgspec import UNSET
 from sentinel.core.hub.versions import MAX_NUMBER, VersionName
 from sentinel.hub import instance_documents
 from sentinel.hub.configs import Configs, NewVersion
+from sentinel.hub.dead_letters import DeadLetters
 from sentinel.hub.event_streams import EventStreams
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
@@ -15,6 +16,8 @@ from sentinel.hub.schemas import (
     CheckDocument,
     ConfigDocument,
     ConfigList,
+    DeadLetterDocument,
+    DeadLetterList,
     DifferenceDocument,
     DiffParameters,
     InstanceList,
@@ -191,6 +194,30 @@ class SecretHandlers:
 
     async def remove(self, request: Request) -> Response:
         await self._secrets.remove(request.caller, request.path["name"])
+        return Response(204)
+
+
+class DeadLetterHandlers:
+    """Serves what webhooks did not take."""
+
+    def __init__(self, dead_letters: DeadLetters) -> None:
+        self._dead_letters = dead_letters
+
+    async def list(self, request: Request) -> Response:
+        parameters = request.query(PageParameters)
+        query = "dead-letters"
+        after = lists.decode_cursor(parameters.after, int, query=query) if parameters.after else 0
+        found, total = await self._dead_letters.find(after=after, limit=parameters.size + 1)
+        page, following = lists.cut_page(found, parameters.size, lambda each: each.id, query=query)
+        items = [DeadLetterDocument.of(each) for each in page]
+        return Response(200, _encode(DeadLetterList(len(items), total, items, following)))
+
+    async def retry(self, request: Request) -> Response:
+        await self._dead_letters.retry(request.caller, request.path["id"])
+        return Response(202)
+
+    async def remove(self, request: Request) -> Response:
+        await self._dead_letters.remove(request.caller, request.path["id"])
         return Response(204)
 
 

@@ -6,12 +6,13 @@ from typing import Final
 
 from sentinel.core.kdl import MAX_BYTES
 from sentinel.hub.access import READ, SECRETS, WRITE
-from sentinel.hub.http import ConfigHandlers, InstanceHandlers, SecretHandlers
+from sentinel.hub.http import ConfigHandlers, DeadLetterHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.hub.schemas import (
     CheckDocument,
     ConfigDocument,
     ConfigList,
+    DeadLetterList,
     DifferenceDocument,
     DiffParameters,
     InstanceList,
@@ -41,6 +42,7 @@ TAGS: Final = {
     "configs": "Configurations of proxies, with immutable versions.",
     "instances": "Proxy instances and their agents.",
     "events": "What happens in the hub, as it happens.",
+    "webhooks": "What webhooks did not take.",
     "secrets": "Values that configurations name. They are encrypted, and never shown.",
 }
 _TEXT_LIMIT: Final = 3 * MAX_BYTES
@@ -50,6 +52,7 @@ _SECRET_LIMIT: Final = 12 * MAX_VALUE_LENGTH
 """JSON may escape every character."""
 
 _SECRET = Parameter(name="name", description="The name of the secret.")
+_DEAD_LETTER = Parameter(name="id", description="The id of the dead letter.")
 _INSTANCE = Parameter(name="id", description="The id of the instance.")
 _ID = Parameter(name="id", description="The id of the configuration.")
 _VERSION = Parameter(name="version", description="The number of the version.")
@@ -341,6 +344,47 @@ def secret_routes(handlers: SecretHandlers) -> list[Route]:
             description="Instances that have it keep it. No version that names it can be deployed any more.",
             tag="secrets",
             path_parameters=(_SECRET,),
+            responses=(ResponseSpec(status=204, description="Deleted."),),
+            problems=(404,),
+        ),
+    ]
+
+
+def webhook_routes(handlers: DeadLetterHandlers) -> list[Route]:
+    """Return the routes of dead letters."""
+    root = f"{ROOT}/webhooks/dead-letters"
+    return [
+        Route(
+            method=Method.GET,
+            path=root,
+            action=READ,
+            handler=handlers.list,
+            summary="List dead letters",
+            description="Events that a webhook did not take after all attempts.",
+            tag="webhooks",
+            query=PageParameters,
+            responses=(ResponseSpec(status=200, description="A page, oldest first.", type=DeadLetterList),),
+        ),
+        Route(
+            method=Method.POST,
+            path=f"{root}/{{id}}/retry",
+            action=WRITE,
+            handler=handlers.retry,
+            summary="Send a dead letter once more",
+            description="It gets all attempts again.",
+            tag="webhooks",
+            path_parameters=(_DEAD_LETTER,),
+            responses=(ResponseSpec(status=202, description="Begun."),),
+            problems=(404,),
+        ),
+        Route(
+            method=Method.DELETE,
+            path=f"{root}/{{id}}",
+            action=WRITE,
+            handler=handlers.remove,
+            summary="Delete a dead letter",
+            tag="webhooks",
+            path_parameters=(_DEAD_LETTER,),
             responses=(ResponseSpec(status=204, description="Deleted."),),
             problems=(404,),
         ),

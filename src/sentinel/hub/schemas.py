@@ -16,6 +16,7 @@ from sentinel.core.proxy.problem import Problem
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.hub.secrets import MAX_VALUE_LENGTH, UsedSecret
 from sentinel.ports.hub_store import Config, ConfigVersion
+from sentinel.ports.webhook_store import Delivery
 from sentinel.web.lists import Page, PageSize
 
 VersionNumber = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
@@ -216,6 +217,42 @@ class SecretDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 class SecretList(Page[SecretDocument], frozen=True):
     """A page of secrets, in the order of their names."""
+
+
+class DeadLetterDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a webhook did not take after all attempts."""
+
+    id: str
+    webhook: str
+    """The host of its URL, and a hash of the URL."""
+    type: str
+    subject: str
+    event: int
+    """The number of the event, which is the id of its CloudEvent."""
+    event_time: datetime
+    attempts: int
+    error: str
+    """Why the last attempt failed."""
+    failed_time: datetime | None
+
+    @classmethod
+    def of(cls, delivery: Delivery) -> DeadLetterDocument:
+        event = delivery.event
+        return cls(
+            id=str(delivery.id),
+            webhook=delivery.webhook,
+            type=event.type.value,
+            subject=event.subject,
+            event=event.number,
+            event_time=event.time,
+            attempts=delivery.attempts,
+            error=delivery.error,
+            failed_time=delivery.failed_time,
+        )
+
+
+class DeadLetterList(Page[DeadLetterDocument], frozen=True):
+    """A page of dead letters, oldest first."""
 
 
 class DiffParameters(msgspec.Struct, frozen=True, kw_only=True, rename={"base": "from"}):

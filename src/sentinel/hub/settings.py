@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from sentinel.core.hub.instance import Timeouts
 from sentinel.core.proxy.facts import Resolve
+from sentinel.ports.hub_store import HubEventType
 from sentinel.runtime.listening import Address, is_loopback
+from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
+from sentinel.runtime.settings.schema import StructList, TextList, section
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
+from sentinel.runtime.settings.webhook_url import WEBHOOK_URL
 
 _MARGIN: Final = timedelta(hours=1)
 """For clocks that differ, and for rows that are deleted later than they may be."""
@@ -25,9 +31,44 @@ class HubRetentionSettings(RetentionSettings, frozen=True, kw_only=True):
     events: timedelta = timedelta(hours=1)
     """How long events are kept for streams to go on with."""
 
+    dead_letters: timedelta = timedelta(days=7)
+    """How long events are kept that a webhook did not take."""
+
     removed_instances: timedelta = timedelta(days=7)
     """How long removed instances can still be read by their ids. They are kept in any case until an hour after
     their session tokens have expired and their metrics are deleted."""
+
+
+class WebhookSettings(msgspec.Struct, frozen=True):
+    """A server that gets the hub's events."""
+
+    url: Secret
+    """The http or https URL that gets a POST for each event. Treated as a secret."""
+
+    secret_file: Path
+    """A file with the secret that signs the requests. A line break at its end does not count."""
+
+    events: tuple[HubEventType, ...] = ()
+    """The types of events to send; empty: all."""
+
+    @property
+    def name(self) -> str:
+        """The host of the URL, and a hash by which two URLs of a host differ."""
+        url = self.url.reveal()
+        return f"{urlsplit(url).hostname}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+
+
+_WEBHOOKS: Final = StructList(
+    item=section(
+        WebhookSettings,
+        url=WEBHOOK_URL,
+        events=TextList(
+            "a list of types of events, such as [deployment.state]",
+            field_types.choice(HubEventType, without=(HubEventType.INSTANCE_CHANGED,)),
+        ),
+    ),
+    expected="a list of {url, secret_file, events}",
+)
 
 
 class HubSettings(ServerSettings, frozen=True, kw_only=True):
@@ -96,6 +137,15 @@ class HubSettings(ServerSettings, frozen=True, kw_only=True):
         """
         return max(self.retention.removed_instances, max(self.session_ttl, self.metrics_retention) + _MARGIN)
 
+    webhooks: Annotated[tuple[WebhookSettings, ...], _WEBHOOKS] = ()
+    """Servers that get the hub's events: a list of `{url, secret_file, events}`. `events` are types such as
+    `deployment.state`; without it, all. The file has the secret that signs the requests."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that logs must not contain."""
+        return (*super().secrets, *(each.url.reveal() for each in self.webhooks))
+
     @property
     def timeouts(self) -> Timeouts:
         return Timeouts(
@@ -132,4 +182,10 @@ def problems(settings: HubSettings) -> Sequence[str]:
             "offline_threshold: expected more than heartbeat_interval, or every instance would go offline between"
             " two heartbeats"
         )
+    urls = [each.url.reveal() for each in settings.webhooks]
+    found += [
+        f"webhooks[{index}].url: expected each URL once, got that of webhooks[{urls.index(url)}]"
+        for index, url in enumerate(urls)
+        if urls.index(url) < index
+    ]
     return found

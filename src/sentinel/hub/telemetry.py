@@ -16,6 +16,7 @@ from sentinel.core.hub.states import CONNECTED, State
 from sentinel.hub.refusals import Reason
 from sentinel.ports.clock import Clock
 from sentinel.ports.hub_store import HubStore
+from sentinel.ports.webhook_store import Delivery
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.gauges import StoredGauges
 from sentinel.version import __version__
@@ -93,6 +94,24 @@ class HubTelemetry:
         self._events = Counter(
             "hub_stream_events_total", "Events that were sent to agents.", ["type"], registry=registry
         )
+        self._webhook_attempts = Counter(
+            "hub_webhook_attempts_total",
+            "Events that were sent to webhooks, by outcome: delivered, failed, or dead.",
+            ["webhook", "outcome"],
+            registry=registry,
+        )
+        self._webhook_missed = Counter(
+            "hub_webhook_missed_events_total",
+            "Events that a webhook cannot get any more, because they are no longer kept.",
+            ["webhook"],
+            registry=registry,
+        )
+        self._webhook_pending = Gauge(
+            "hub_webhook_pending_events",
+            "Events that a webhook still has to deliver, at the hub that works for it.",
+            ["webhook"],
+            registry=registry,
+        )
         self._flush_seconds = Histogram(
             "hub_flush_duration_seconds", "Duration of writing what heartbeats have reported.", registry=registry
         )
@@ -169,6 +188,28 @@ class HubTelemetry:
     def flushed(self, instances: int, duration: timedelta) -> None:
         self._flush_seconds.observe(duration.total_seconds())
         self._log.debug("heartbeats.flushed", instances=instances, duration=duration)
+
+    def webhook_delivered(self, name: str) -> None:
+        self._webhook_attempts.labels(name, "delivered").inc()
+
+    def webhook_failed(self, name: str, delivery: Delivery) -> None:
+        is_dead = delivery.failed_time is not None
+        self._webhook_attempts.labels(name, "dead" if is_dead else "failed").inc()
+        self._log.warning(
+            "webhook.dead_letter" if is_dead else "webhook.failed",
+            webhook=name,
+            event=delivery.event.number,
+            type=delivery.event.type.value,
+            attempts=delivery.attempts,
+            error=delivery.error,
+        )
+
+    def webhook_missed(self, name: str, events: int) -> None:
+        self._webhook_missed.labels(name).inc(events)
+        self._log.warning("webhook.missed", webhook=name, events=events)
+
+    def webhook_pending(self, name: str, count: int) -> None:
+        self._webhook_pending.labels(name).set(count)
 
     async def refresh(self) -> None:
         """Read the gauges from the store, which all hubs share. Raises `Unavailable`."""

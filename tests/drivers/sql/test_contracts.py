@@ -15,6 +15,7 @@ from tests.contract.idempotency import IdempotencyContract
 from tests.contract.identity_store import IdentityStoreContract
 from tests.contract.secret_store import SecretStoreContract
 from tests.contract.signing_keys import SigningKeysContract
+from tests.contract.webhook_store import WebhookStoreContract
 from tests.drivers.sql.contract_databases import PostgresqlStores, SqliteStores
 
 
@@ -76,3 +77,9 @@ class TestSigningKeysOnSqlite(OnSqlite, SigningKeysContract): ...
 
 
 class TestSigningKeysOnPostgresql(OnPostgresql, SigningKeysContract): ...
+
+
+class TestWebhookStoreOnSqlite(OnSqlite, WebhookStoreContract): ...
+
+
+class TestWebhookStoreOnPostgresql(OnPostgresql, WebhookStoreContract): ...

@@ -11,10 +11,11 @@ from sentinel.core.proxy.facts import Resolve
 from sentinel.hub import access, deployment_routes, routes
 from sentinel.hub.checking import ConfigChecker
 from sentinel.hub.configs import Configs
+from sentinel.hub.dead_letters import DeadLetters
 from sentinel.hub.deployment_http import DeploymentHandlers
 from sentinel.hub.event_feed import EventFeed
 from sentinel.hub.event_streams import EventStreams
-from sentinel.hub.http import ConfigHandlers, InstanceHandlers, SecretHandlers
+from sentinel.hub.http import ConfigHandlers, DeadLetterHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
 from sentinel.hub.obstacles import TextObstacles
@@ -87,11 +88,13 @@ class RestHub(RestCaller):
             streams=self.streams,
         )
         self.rollouts = CoreRollouts(self.store, obstacles=TextObstacles(checker), clock=self.clock)
+        dead_letters = DeadLetters(store=self.backend.webhooks, clock=self.clock, auditor=auditor)
         self.routes = [
             *routes.config_routes(ConfigHandlers(configs)),
             *routes.instance_routes(instances),
             *deployment_routes.deployment_routes(DeploymentHandlers(self.rollouts)),
             *routes.secret_routes(SecretHandlers(self.secrets)),
+            *routes.webhook_routes(DeadLetterHandlers(dead_letters)),
         ]
         component = Component(
             routes=self.routes,

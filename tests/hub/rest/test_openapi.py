@@ -50,7 +50,7 @@ class DocumentedHub:
         deployment = await self.hub.deploy(name, 1, ids=[name])
         await self.hub.call("PUT", f"secrets/{name}", {"value": "x"})
         ids = {"configs": name, "versions": "1", "instances": name}
-        return {**ids, "deployments": deployment["id"], "secrets": name}
+        return {**ids, "deployments": deployment["id"], "secrets": name, "dead-letters": "1"}
 
 
 @pytest.fixture(scope="module")

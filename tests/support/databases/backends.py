@@ -16,6 +16,7 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.hub.secrets import SqlSecretStore
 from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
 from sentinel.drivers.sql.hub.store import SqlHubStore
+from sentinel.drivers.sql.hub.webhooks import SqlWebhookStore
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.drivers.sql.identity.store import SqlIdentityStore
 from sentinel.drivers.sql.transaction import SqlTransaction
@@ -29,6 +30,7 @@ from sentinel.ports.idempotency import IdempotencyStore, StoredResponses
 from sentinel.ports.identity_store import IdentityStore
 from sentinel.ports.secret_store import SecretStore
 from sentinel.ports.signing_keys import SigningKeys
+from sentinel.ports.webhook_store import WebhookStore
 from sentinel.testing.audit import MemoryAuditLog
 from sentinel.testing.change_log import MemoryChangeLog
 from sentinel.testing.database import Faults, MemoryDatabase
@@ -40,6 +42,7 @@ from sentinel.testing.secret_store import MemorySecretStore
 from sentinel.testing.signing_keys import MemorySigningKeys
 from sentinel.testing.transaction import MemoryTransaction
 from sentinel.testing.transaction import transact as memory_transact
+from sentinel.testing.webhook_store import MemoryWebhookStore
 
 T = TypeVar("T")
 
@@ -62,6 +65,7 @@ class Backend(ABC):
     hub: HubStore
     signing_keys: SigningKeys
     secrets: SecretStore
+    webhooks: WebhookStore
 
     @abstractmethod
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
@@ -79,6 +83,7 @@ class MemoryBackend(Backend):
         self.hub = MemoryHubStore(database)
         self.signing_keys = MemorySigningKeys(database)
         self.secrets = MemorySecretStore(database)
+        self.webhooks = MemoryWebhookStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await memory_transact(self.memory, lambda: MemoryTransaction(self.memory), work)
@@ -95,6 +100,7 @@ class SqlBackend(Backend):
         self.hub = SqlHubStore(database)
         self.signing_keys = SqlSigningKeys(database, encryption=None)
         self.secrets = SqlSecretStore(database, encryption=ENCRYPTION)
+        self.webhooks = SqlWebhookStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await sql_transact(self._database, SqlTransaction, work)

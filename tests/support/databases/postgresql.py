@@ -18,6 +18,7 @@ from sentinel.drivers.sql.fleet import tables as fleet
 from sentinel.drivers.sql.hub import rollout_tables, signing_keys
 from sentinel.drivers.sql.hub import secrets as hub_secrets
 from sentinel.drivers.sql.hub import tables as hub
+from sentinel.drivers.sql.hub import webhooks as hub_webhooks
 from sentinel.drivers.sql.identity import tables as identity
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ for _metadata in (
     fleet.metadata,
     hub.metadata,
     hub_secrets.metadata,
+    hub_webhooks.metadata,
     idempotency.metadata,
     identity.metadata,
     rollout_tables.metadata,

@@ -26,6 +26,7 @@ from sentinel.testing.hub_agent import HubAgent
 from sentinel.testing.identities import MemoryIdentities
 from sentinel.testing.proxy_facts import FakeProxyFacts
 from sentinel.testing.signing_keys import MemorySigningKeys
+from sentinel.testing.task_http import FakeHttp
 from sentinel.web.audit import Auditor
 from sentinel.web.routing import Caller
 from tests.support.databases import backends
@@ -63,11 +64,14 @@ class InProcessHub:
         self.store = self.backend.hub
         self.settings = settings or HubSettings()
         self.identities = MemoryIdentities(identities)
+        self.http = FakeHttp()
         self.tokens = JwtSessionTokens(MemorySigningKeys(self.backend.memory), clock=self.clock)
         self.built: BuiltHub = build_hub(
             self.settings,
             store=self.store,
             secret_store=self.backend.secrets,
+            webhook_store=self.backend.webhooks,
+            http=self.http,
             facts=FakeProxyFacts(),
             security=AgentSecurity(
                 identities=self.identities,

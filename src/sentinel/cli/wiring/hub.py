@@ -10,16 +10,20 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from sentinel.cli.wiring.hub_webhooks import build_webhooks
 from sentinel.cli.wiring.server import BuiltComponent
 from sentinel.core.ids import RANDOM_BYTES, uuid7
 from sentinel.drivers.encryption import Encryption
 from sentinel.drivers.hub_tls import HubTls, TlsPaths
 from sentinel.drivers.identity.session_tokens import JwtSessionTokens
 from sentinel.drivers.proxy_facts import SystemProxyFacts
+from sentinel.drivers.rest.retries import NO_RETRIES
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.hub.secrets import SqlSecretStore
 from sentinel.drivers.sql.hub.signing_keys import SqlSigningKeys
 from sentinel.drivers.sql.hub.store import SqlHubStore
+from sentinel.drivers.sql.hub.webhooks import SqlWebhookStore
+from sentinel.drivers.task_http import TaskHttp
 from sentinel.hub import access, deployment_routes, routes
 from sentinel.hub.agents import Agents
 from sentinel.hub.canary_metrics import CanaryMetrics
@@ -52,6 +56,7 @@ from sentinel.hub.subscriptions import Subscriptions
 from sentinel.hub.sweeper import Sweeper
 from sentinel.hub.telemetry import METRICS_PREFIX, HubTelemetry
 from sentinel.hub.version_cache import VersionCache
+from sentinel.hub.webhooks import Webhook
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.hub_store import HubStore
@@ -60,6 +65,8 @@ from sentinel.ports.peer_certificates import PeerCertificates
 from sentinel.ports.proxy_facts import ProxyFacts
 from sentinel.ports.secret_store import SecretStore
 from sentinel.ports.session_tokens import SessionTokens
+from sentinel.ports.task_http import HttpClient
+from sentinel.ports.webhook_store import WebhookStore
 from sentinel.runtime.identities import CombinedIdentities
 from sentinel.runtime.lifecycle.part import Hook, Part
 from sentinel.runtime.listening import Address
@@ -73,6 +80,8 @@ from sentinel.web.openapi import Info
 
 __all__ = ["METRICS_PREFIX", "BuiltHub", "build_hub", "build_sql_hub", "info"]
 
+CONNECTIONS: Final = 20
+"""To webhooks."""
 THIN_AFTER: Final = timedelta(hours=1)
 """Older metrics are thinned out."""
 
@@ -90,6 +99,7 @@ class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry
     secrets: Secrets
     offers: SecretOffers
+    webhooks: Sequence[Webhook]
     feed: EventFeed
     flusher: Flusher
     sweeper: Sweeper
@@ -119,6 +129,8 @@ def build_hub(
     *,
     store: HubStore,
     secret_store: SecretStore,
+    webhook_store: WebhookStore,
+    http: HttpClient,
     security: AgentSecurity,
     facts: ProxyFacts,
     address: Address,
@@ -127,9 +139,11 @@ def build_hub(
     clock: Clock,
     log: Log | None = None,
 ) -> BuiltHub:
-    """Build the hub. `address` is that of the gRPC listener. `facts` finds out whether upstreams resolve."""
+    """Build the hub. `address` is that of the gRPC listener. `facts` finds out whether upstreams resolve, `http`
+    sends to webhooks."""
     log = log or get_logger("hub")
     metrics = CollectorRegistry()
+    hub = uuid7(clock.now(), os.urandom(RANDOM_BYTES))
     telemetry = HubTelemetry(
         store=store, clock=clock, registry=metrics, log=log, expected_agents=settings.expected_agents
     )
@@ -167,7 +181,7 @@ def build_hub(
     # The runner first: streams look for the deployment of an instance as soon as the instance has one.
     feed = EventFeed(store, readers=(runner, registry, streams), clock=clock, log=log)
     agents = Agents(
-        hub=uuid7(clock.now(), os.urandom(RANDOM_BYTES)),
+        hub=hub,
         store=store,
         registry=registry,
         feed=feed,
@@ -225,6 +239,17 @@ def build_hub(
         clock=clock,
         auditor=auditor,
     )
+    webhooks = build_webhooks(
+        settings,
+        hub=hub,
+        events=store,
+        store=webhook_store,
+        http=http,
+        auditor=auditor,
+        clock=clock,
+        telemetry=telemetry,
+        log=log,
+    )
     handlers = InstanceHandlers(
         reads=InstanceReads(store=store, registry=registry), instances=instances, streams=streams
     )
@@ -243,7 +268,15 @@ def build_hub(
         component=BuiltComponent(
             part=Part(
                 name="hub",
-                loops=(feed.run, sweeper.run, subscriptions.run, flusher.run, offers.run, runner.run),
+                loops=(
+                    feed.run,
+                    sweeper.run,
+                    subscriptions.run,
+                    flusher.run,
+                    offers.run,
+                    runner.run,
+                    *(each.run for each in webhooks.hooks),
+                ),
                 registry=metrics,
                 start=load_keys,
                 close=flusher.close,
@@ -254,6 +287,7 @@ def build_hub(
                     *routes.config_routes(ConfigHandlers(configs)),
                     *routes.secret_routes(SecretHandlers(secrets)),
                     *deployment_routes.deployment_routes(DeploymentHandlers(rollouts)),
+                    *webhooks.routes,
                 ),
                 permissions=access.PERMISSIONS,
                 tags={**routes.TAGS, **deployment_routes.TAGS},
@@ -262,6 +296,7 @@ def build_hub(
                 RetentionRule("events", settings.retention.events, store.expire_events),
                 RetentionRule("metrics", settings.metrics_retention, store.expire_metrics),
                 RetentionRule("metrics", THIN_AFTER, store.thin_metrics),
+                webhooks.retention_rule,
                 RetentionRule("removed instances", settings.removed_retention, store.expire_removed),
             ),
             refresh=telemetry.refresh_if_stale,
@@ -281,6 +316,7 @@ def build_hub(
         registry=registry,
         secrets=secrets,
         offers=offers,
+        webhooks=webhooks.hooks,
         feed=feed,
         flusher=flusher,
         sweeper=sweeper,
@@ -316,10 +352,13 @@ def build_sql_hub(
         ignores_unknown_tokens=ignores_unknown_tokens,
         load_keys=tokens.load,
     )
-    return build_hub(
+    http = TaskHttp(user_agent=f"sentinel-hub/{__version__}", connections=CONNECTIONS, retries=NO_RETRIES)
+    built = build_hub(
         settings,
         store=SqlHubStore(database),
         secret_store=SqlSecretStore(database, encryption=encryption),
+        webhook_store=SqlWebhookStore(database),
+        http=http,
         security=security,
         facts=SystemProxyFacts(),
         address=address,
@@ -328,6 +367,23 @@ def build_sql_hub(
         clock=clock,
         log=log,
     )
+    return _closing(built, http.close)
+
+
+def _closing(built: BuiltHub, close: Hook) -> BuiltHub:
+    """Return the hub, whose part also closes something that it uses."""
+    component, part = built.component, built.component.part
+    close_part = part.close
+
+    async def close_both() -> None:
+        try:
+            if close_part is not None:
+                await close_part()
+        finally:
+            await close()
+
+    closing = msgspec.structs.replace(component, part=msgspec.structs.replace(part, close=close_both))
+    return msgspec.structs.replace(built, component=closing)
 
 
 def _tls(settings: HubSettings, log: Log) -> HubTls | None:

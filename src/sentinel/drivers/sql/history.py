@@ -12,6 +12,6 @@ from typing import Final
 from sentinel.drivers.sql.engine.schema import History
 
 HISTORY: Final = History(
-    ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010"),
+    ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"),
     (Path(__file__).parent / "migrations",),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -151,9 +151,11 @@ def _parse_share(text: str) -> float:
     return value
 
 
-def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> FieldType:
-    """A value of an enumeration."""
-    values: dict[str, E] = {member.value: member for member in enumeration}
+def choice(
+    enumeration: type[E], *, aliases: Mapping[str, E] | None = None, without: Collection[E] = ()
+) -> FieldType:
+    """A value of an enumeration, but not one of `without`."""
+    values: dict[str, E] = {member.value: member for member in enumeration if member not in without}
     accepted = values | dict(aliases or {})
 
     def parse(text: str) -> E:

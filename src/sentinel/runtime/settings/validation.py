@@ -101,6 +101,6 @@ def _render(value: object) -> str:
         case timedelta():
             return durations.render(value)
         case tuple():
-            return msgspec.json.encode(value).decode()
+            return msgspec.json.encode(value, enc_hook=str).decode()  # a path as its text, a secret as its mask
         case _:
             return str(value)
