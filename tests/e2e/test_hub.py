@@ -351,6 +351,7 @@ async def first_status(method: Any, data: bytes) -> grpc.StatusCode:
 def fill(message: Any, random: Random, depth: int = 0) -> None:
     """Give random fields random values, extreme ones included."""
     numbers = [0, 1, -1, 2**31 - 1, -(2**31), 7]
+    large_numbers = [*numbers, 2**63 - 1, -(2**63), 10**12]
     texts = ["", "edge-1", "api@1", "\0", "é" * 50, "x" * 3000, "..", "a/b", "\u202e"]
     for field in message.DESCRIPTOR.fields:
         if random.random() < 0.3:
@@ -371,5 +372,7 @@ def fill(message: Any, random: Random, depth: int = 0) -> None:
             setattr(message, field.name, random.random() < 0.5)
         elif field.cpp_type == field.CPPTYPE_DOUBLE:
             setattr(message, field.name, random.choice([0.0, -1.0, float("nan"), float("inf"), 1e308]))
+        elif field.cpp_type == field.CPPTYPE_INT64:
+            setattr(message, field.name, random.choice(large_numbers))
         else:
             setattr(message, field.name, random.choice(numbers))
