@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -42,6 +42,8 @@ from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.problem import shown
 from sentinel.web.routing import Caller
 
+_MAX_COUNTER: Final = 0xFFF
+"""The 12 bits that follow the milliseconds in a UUIDv7."""
 KIND: Final = "deployment"
 """Of audit entries about deployments."""
 
@@ -72,6 +74,7 @@ class RolloutService:
         self._clock = clock
         self._auditor = auditor
         self._randomness = randomness
+        self._created = 0
 
     async def plan(self, request: Request) -> PlannedDeployment:
         draft = await self._planning.draft(request)
@@ -177,7 +180,7 @@ class RolloutService:
         if (earlier := _recall(transaction, key)) is not None:
             return earlier
         rollout = rollout_state.create(
-            uuid7(now, self._randomness(RANDOM_BYTES)),
+            self._new_id(now),
             request,
             draft.plan,
             to=draft.to,
@@ -206,6 +209,11 @@ class RolloutService:
         body = deployment_documents.encode(deployment_documents.document(stored.copy.record))
         idempotency.remember(transaction, key, version=0, body=body, now=now)
         return stored, body
+
+    def _new_id(self, now: datetime) -> str:
+        """Ids are in the order of creation. Deployments that wait for the same instances start in that order."""
+        self._created = (self._created + 1) & _MAX_COUNTER
+        return uuid7(now, self._created.to_bytes(2, "big") + self._randomness(RANDOM_BYTES - 2))
 
     async def _command(
         self, caller: Caller, deployment_id: str, action: str, event: Event, *, takes_targets: bool = False

@@ -178,6 +178,8 @@ class HubAgent:
         self.is_drained = False
         self.deployed: dict[tuple[str, bool], tuple[States.DeploymentState.ValueType, str]] = {}
         """How deployments and rollbacks ended here: what was reported."""
+        self.unfinished: dict[tuple[str, bool], Wanted] = {}
+        """What it has accepted, and not reported the end of. After a restart, it goes on with it."""
         self._active: set[tuple[str, bool]] = set()
         self._leaving = asyncio.Lock()
         self._sleep: _Sleep = _sleep if clock is None else clock.sleep
@@ -325,6 +327,8 @@ class HubAgent:
         registered = await _retried(self.register)
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._follow(behavior)) if behavior.subscribes else None
+            for wanted in [*self.unfinished.values()]:
+                await self.deploy(wanted, behavior)
             if registered.config_version:
                 await self._update(behavior)
             while not self.is_drained:
@@ -345,12 +349,14 @@ class HubAgent:
         self._active.add(wanted.key)
         try:
             if wanted.key not in self.deployed:
+                self.unfinished[wanted.key] = wanted
                 await self._ack(wanted, behavior.rejects)
                 if behavior.rejects or not behavior.reports:
                     return
                 await self._report(wanted, States.IN_PROGRESS)
                 self.deployed[wanted.key] = await self._try(wanted, behavior)
             await self._report(wanted, *self.deployed[wanted.key])
+            self.unfinished.pop(wanted.key, None)
         finally:
             self._active.discard(wanted.key)
 

@@ -95,6 +95,7 @@ class BuiltHub(msgspec.Struct, frozen=True, kw_only=True):
     """For agents. Its part starts after that of the component."""
     calls: FleetCalls
     instances: Instances
+    configs: Configs
     rollouts: RolloutService
     registry: Registry
     secrets: Secrets
@@ -312,6 +313,7 @@ def build_hub(
         ),
         calls=calls,
         instances=instances,
+        configs=configs,
         rollouts=rollouts,
         registry=registry,
         secrets=secrets,
