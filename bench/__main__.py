@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench import (
+    agent,
     api,
     compose,
     drift,
@@ -33,6 +34,7 @@ from bench import (
     reaction,
     streams,
 )
+from bench.agent import AgentFigures
 from bench.api import ApiFigures
 from bench.budget import Budget, print_budgets, table
 from bench.compose import Composing
@@ -89,6 +91,7 @@ class Figures(msgspec.Struct, frozen=True):
     kdl: KdlFigures
     proxy: ProxyFigures
     hub: HubFigures
+    agent: AgentFigures
     api: ApiFigures
     streams: Sequence[StreamFigures]
     memory: Sequence[MemoryFigures]
@@ -132,6 +135,8 @@ async def measure() -> Figures:
     of_proxy = await proxy.measure()
     _print_progress(f"a hub with {hub.AGENTS:,} agents")
     of_hub = await hub.measure()
+    _print_progress("an agent")
+    of_agent = await agent.measure()
     _print_progress(f"{loop.RESOURCES:,} resources through the whole loop")
     whole_loop = await loop.measure()
     _print_progress("the reaction to a changed spec")
@@ -157,6 +162,7 @@ async def measure() -> Figures:
         kdl=of_kdl,
         proxy=of_proxy,
         hub=of_hub,
+        agent=of_agent,
         api=await api.measure(_print_progress),
         streams=of_streams,
         memory=resident,
@@ -233,6 +239,7 @@ def budgets(figures: Figures) -> list[Budget]:
         *kdl.budgets(figures.kdl),
         *proxy.budgets(figures.proxy),
         *hub.budgets(figures.hub),
+        *agent.budgets(figures.agent),
         *api.budgets(figures.api),
         *streams.budgets(figures.streams),
         *memory.budgets(figures.memory),
@@ -270,6 +277,7 @@ def page(figures: Figures) -> str:
         *kdl.section(figures.kdl),
         *proxy.section(figures.proxy),
         *hub.section(figures.hub),
+        *agent.section(figures.agent),
         *streams.section(figures.streams),
         *memory.section(figures.memory),
         *loop.section(figures.loop),

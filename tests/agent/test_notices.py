@@ -300,3 +300,13 @@ async def test_a_bug_in_a_session_does_not_end_the_agent() -> None:
         assert len(agent.logged("session.crashed")) == 1
         assert agent.calls.attempts["register"] == 2
         assert agent.count("connected") == 1
+
+
+@simulated
+async def test_an_agent_that_stops_right_after_it_registered_deregisters() -> None:
+    hub = hub_with_versions()
+    hub.heartbeat_failure = HubUnavailable("too many calls", FailureReason.BUSY)
+    async with AgentHarness(hub, clock=SimulatedClock(), deregisters_on_shutdown=True).running():
+        await passed()
+
+    assert hub.reasons == ["the agent stops"]

@@ -76,7 +76,8 @@ class HubConnection:
         self._drain: DrainNotice | None = None
         self._was_online = self._is_online = False
         """Whether any session, and the present one, has an answered heartbeat."""
-        self._has_registered = False
+        self._has_registered = self._has_session = False
+        """Whether it ever had a session, and whether it has one."""
         self._offline_since: float | None = None
         """On the loop's clock."""
         self._patience: asyncio.Task[None] | None = None
@@ -116,7 +117,7 @@ class HubConnection:
                 failure = await self._run_session()
                 if failure is not None and not (isinstance(failure, SessionEnded) and self._is_online):
                     self._note_offline(tasks)
-                self._is_online = False
+                self._is_online = self._has_session = False
                 await self._clock.sleep(self._delay(failure))
 
     async def _run_session(self) -> HubFailure | None:
@@ -173,7 +174,7 @@ class HubConnection:
         self._over.request()
 
     def _registered(self) -> None:
-        self._has_registered = True
+        self._has_registered = self._has_session = True
 
     def _online(self) -> None:
         """Note that the first heartbeat of a session was answered."""
@@ -216,7 +217,7 @@ class HubConnection:
 
     async def _deregister_quickly(self) -> None:
         """Leave the fleet, if the hub is there. A service that stops has not much time."""
-        if not self._is_online:
+        if not self._has_session:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_TIMEOUT.total_seconds()):

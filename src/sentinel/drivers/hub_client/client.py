@@ -98,7 +98,7 @@ class GrpcHubClient:
     ) -> None:
         """Without `tls`, the connection is not encrypted. `on_token` gets the token of each session before its
         first use, so that logs can mask it."""
-        self._address = address
+        self.address = address
         self._instance_id = instance_id
         self._tls = tls
         self._registration_token = registration_token
@@ -217,10 +217,10 @@ class GrpcHubClient:
         if self._channel is None:
             self._opened_with = tls
             if tls is None:
-                self._channel = grpc.aio.insecure_channel(self._address, options=self._options)
+                self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
             else:
                 self._channel = grpc.aio.secure_channel(
-                    self._address, tls.channel_credentials(), options=self._options
+                    self.address, tls.channel_credentials(), options=self._options
                 )
         return fleet_pb2_grpc.FleetServiceStub(self._channel)
 

@@ -1,0 +1,232 @@
+"""`sentinel agent` as a process, beside a real proxy, with a real hub."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bench.processes import memory
+from tests.support.processes.agent import Host
+from tests.support.processes.hub import RunningHub, serving
+from tests.support.tcp_proxy import TcpProxy
+from tools.services.server import free_port
+
+INTERVAL = "--set=heartbeat_interval=1s"
+THRESHOLD = "--set=offline_threshold=5s"
+
+
+@pytest.fixture
+def database_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'hub.db'}"
+
+
+@pytest.fixture
+async def hub(database_url: str) -> AsyncIterator[RunningHub]:
+    async with serving(database_url, INTERVAL, THRESHOLD) as running:
+        yield running
+
+
+@pytest.fixture
+async def network(hub: RunningHub) -> AsyncIterator[TcpProxy]:
+    """The network between the agent and the hub."""
+    async with TcpProxy("127.0.0.1", int(hub.address.rpartition(":")[2])) as proxy:
+        yield proxy
+
+
+async def test_an_assigned_version_is_applied_and_reported(hub: RunningHub, tmp_path: Path) -> None:
+    host = Host(tmp_path / "host", hub=hub.address)
+    await hub.save(host.content("first"), host.content("second"))
+    async with host.serving(), host.agent() as agent:
+        online = await hub.until_instance("edge-1", state="online")
+        assert (online["name"], online["labels"], online["sentinel_version"] != "") == (
+            "Edge 1",
+            {"zone": "a"},
+            True,
+        )
+
+        await hub.assign("edge-1", 1)
+        await host.until_name("first")
+        synced = await hub.until_instance("edge-1", in_sync=True, assigned="api@1")
+        assert synced["current"]["version"] == "api@1"
+        assert (await agent.readiness())[0] == 200
+        assert await agent.agent_metric("in_sync") == 1
+
+        await hub.assign("edge-1", 2)
+        await host.until_name("second")
+        await hub.until_instance("edge-1", in_sync=True, assigned="api@2")
+        assert await agent.stop() == 0
+        assert await host.name() == "second"
+    assert (await hub.call("GET", "instances/edge-1"))["state"] == "online"
+
+
+async def test_a_killed_hub_changes_nothing_for_the_proxy(database_url: str, tmp_path: Path) -> None:
+    port = free_port()
+    host = Host(tmp_path / "host", hub=f"127.0.0.1:{port}")
+    async with host.serving(), host.agent() as agent:
+        async with serving(database_url, INTERVAL, port=port) as hub:
+            await hub.save(host.content("first"), host.content("second"))
+            await hub.until_instance("edge-1", state="online")
+            await hub.assign("edge-1", 1)
+            await hub.until_instance("edge-1", in_sync=True, assigned="api@1")
+            hub.process.send_signal(signal.SIGKILL)
+            await hub.process.exit_code()
+        await agent.until_event("hub.unavailable")
+        assert await host.name() == "first"
+
+        async with serving(database_url, INTERVAL, port=port) as hub:
+            await agent.until_event("hub.connected", since=len(agent.lines))
+            await hub.assign("edge-1", 2)
+            await hub.until_instance("edge-1", in_sync=True, assigned="api@2")
+            assert await host.name() == "second"
+    absences = [line for line in agent.lines if line["event"] == "hub.unavailable"]
+    assert len(absences) <= 2  # before the first hub, and before the second one
+
+
+async def test_what_was_measured_while_the_network_was_cut_is_delivered(
+    hub: RunningHub, network: TcpProxy, tmp_path: Path
+) -> None:
+    host = Host(tmp_path / "host", hub=f"127.0.0.1:{network.port}")
+    async with host.serving(), host.agent() as agent:
+        await hub.until_instance("edge-1", state="online")
+        await network.cut()
+        began = datetime.now(UTC)
+        await hub.until_instance("edge-1", state="offline")
+        for _ in range(5):
+            assert await host.name() == "initial"
+        while await agent.agent_metric("buffered_samples") < 5:  # noqa: ASYNC110  # of another process
+            await asyncio.sleep(0.2)
+        ended = datetime.now(UTC)
+        await network.accept()
+        await hub.until_instance("edge-1", state="online")
+
+        while_cut: list[datetime] = []
+        async with asyncio.timeout(90):
+            while len(while_cut) < 4:
+                items = (await hub.call("GET", "instances/edge-1/metrics"))["items"]
+                times = [datetime.fromisoformat(item["time"]) for item in items]
+                while_cut = [time for time in times if began <= time <= ended]
+                await asyncio.sleep(0.2)
+        assert times == sorted(times)
+        assert max(item["requests_total"] for item in items) >= 5
+
+
+async def test_an_agent_without_its_hub_puts_the_last_good_version_back(database_url: str, tmp_path: Path) -> None:
+    port = free_port()
+    host = Host(tmp_path / "host", hub=f"127.0.0.1:{port}")
+    async with serving(database_url, INTERVAL, port=port) as hub:
+        await hub.save(host.content("first"))
+        async with host.serving(), host.agent() as agent:
+            await hub.until_instance("edge-1", state="online")
+            await hub.assign("edge-1", 1)
+            await hub.until_instance("edge-1", in_sync=True, assigned="api@1")
+            await agent.stop()
+
+    host.config.unlink()
+    async with host.agent() as agent:
+        await agent.until_event("hub.unavailable")
+        assert host.config.read_text() == host.content("first")
+        async with host.serving():
+            assert await host.name() == "first"
+
+
+@pytest.mark.parametrize(
+    "behavior",
+    [{"mode": "shutdown"}, {"mode": "keep_running", "max_offline_duration": "2s"}],
+    ids=["shutdown", "max_offline_duration"],
+)
+async def test_proxy_and_agent_stop_without_a_hub(
+    hub: RunningHub, network: TcpProxy, tmp_path: Path, behavior: dict[str, str]
+) -> None:
+    host = Host(tmp_path / "host", hub=f"127.0.0.1:{network.port}")
+    offline = host.settings["offline_behavior"] | behavior
+    async with host.serving() as proxy, host.agent(offline_behavior=offline) as agent:
+        await hub.until_instance("edge-1", state="online")
+        await network.cut()
+
+        assert await agent.exit_code() == 0
+        assert await proxy.exit_code() == 0
+
+
+async def test_mode_degraded_shows_in_readiness_and_the_next_heartbeat(
+    hub: RunningHub, network: TcpProxy, tmp_path: Path
+) -> None:
+    host = Host(tmp_path / "host", hub=f"127.0.0.1:{network.port}")
+    offline = host.settings["offline_behavior"] | {"mode": "degraded"}
+    async with host.serving(), host.agent(offline_behavior=offline) as agent:
+        await hub.until_instance("edge-1", state="online")
+        await network.cut()
+        await agent.until_event("hub.unavailable")
+        status, body = await agent.readiness()
+        assert (status, body["checks"]["hub"]["status"]) == (503, "error")
+
+        await network.accept()
+        await agent.until_event(
+            "hub.connected", since=agent.lines.index(await agent.until_event("hub.unavailable"))
+        )
+        assert (await agent.readiness())[0] == 200
+        assert await host.name() == "initial"
+
+
+async def test_a_drained_instance_stops_leaves_and_exits(hub: RunningHub, tmp_path: Path) -> None:
+    host = Host(tmp_path / "host", hub=hub.address)
+    async with host.serving() as proxy, host.agent() as agent:
+        await hub.until_instance("edge-1", state="online")
+        await hub.call("POST", "instances/edge-1/drain", {"reason": "replaced"})
+
+        assert await agent.exit_code() == 0
+        assert await proxy.exit_code() == 0
+        await hub.until_instance("edge-1", state="removed")
+
+
+async def test_an_agent_that_deregisters_leaves_its_proxy(hub: RunningHub, tmp_path: Path) -> None:
+    host = Host(tmp_path / "host", hub=hub.address)
+    async with host.serving(), host.agent(deregister_on_shutdown=True) as agent:
+        await hub.until_instance("edge-1", state="online")
+        assert await agent.stop() == 0
+        await agent.until_event("hub.deregistered")
+
+        assert (await hub.call("GET", "instances/edge-1"))["state"] == "draining"
+        assert await host.name() == "initial"
+
+
+async def test_a_proxy_that_restarts_shows_as_new_counters(hub: RunningHub, tmp_path: Path) -> None:
+    host = Host(tmp_path / "host", hub=hub.address)
+    async with host.agent():
+        await hub.until_instance("edge-1", state="online")
+        async with host.serving():
+            for _ in range(20):
+                await host.until_name("initial")
+            await _until_requests(hub, at_least=20)
+        async with host.serving():
+            await _until_requests(hub, at_most=10)
+
+        samples = (await hub.call("GET", "instances/edge-1/metrics"))["items"]
+        assert min(sample["requests_total"] for sample in samples) >= 0
+        assert all(sample["latency_p99_ms"] >= sample["latency_p50_ms"] >= 0 for sample in samples)
+
+
+async def test_an_agent_stays_within_its_memory(hub: RunningHub, tmp_path: Path) -> None:
+    host = Host(tmp_path / "host", hub=hub.address)
+    await hub.save(*(host.content(f"version-{number}") for number in range(1, 6)))
+    async with host.serving(), host.agent() as agent:
+        await hub.until_instance("edge-1", state="online")
+        for number in range(1, 6):
+            await hub.assign("edge-1", number)
+            await hub.until_instance("edge-1", in_sync=True, assigned=f"api@{number}")
+
+        assert memory(agent.pid).resident <= 64
+
+
+async def _until_requests(hub: RunningHub, *, at_least: int = 0, at_most: int = 10**9) -> None:
+    async with asyncio.timeout(timedelta(seconds=90).total_seconds()):
+        while True:
+            instance = await hub.call("GET", "instances/edge-1")
+            metrics = instance["metrics"]
+            if metrics is not None and at_least <= metrics["requests_total"] <= at_most:
+                return
+            await asyncio.sleep(0.1)
