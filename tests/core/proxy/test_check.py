@@ -144,6 +144,7 @@ def test_what_the_syntax_warns_of_explains_a_problem_of_the_schema(
         ('upstream "backend" {', "upstrem backend {", "unknown-key"),
         ('upstream "backend" {', 'upstream "backends" {', "dangling-reference"),
         ("upstreams {", "upstraems {", "unknown-block"),
+        ('upstreams { upstream "backend" { target "10.0.0.1:80" } }', 'upstream "backend" { }', "unknown-block"),
         ('upstream "backend" }', "upstream null }", "bare-keyword"),
         ('upstream "backend" }', "upstream 7 }", "wrong-type"),
         ('upstream "backend" }', 'upstream "backed" }', "dangling-reference"),

@@ -203,7 +203,8 @@ class _Validator:
         if node.name in properties and node.arguments:
             suggestion = f"write {node.name}={shown(node.arguments[0].value)} on the line of {row.name}"
         elif (container := _container_of(node.name, row)) is not None:
-            suggestion = f"write it inside {container}"
+            suggestion = f"write it inside {container.name}"
+            self._doubt(container)
         else:
             nearest = self._findings.nearest(node.name, names)
             suggestion = "remove it" if nearest is None else f"write {nearest}"
@@ -290,12 +291,12 @@ def _example(row: Row) -> str:
     return f"write {row.name} {{ {'; '.join(inside) or '…'} }}"
 
 
-def _container_of(name: str, row: Row) -> str | None:
+def _container_of(name: str, row: Row) -> Row | None:
     """Return the block in which a node belongs that was written one level too high."""
     for each in row.rows:
         inside = each.children.get(name)
         if inside is not None and inside.defines is not None:
-            return each.name
+            return each
     return None
 
 
