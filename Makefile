@@ -43,7 +43,7 @@ run: $(VENV)  ## run the whole loop on this machine; Ctrl-C stops it
 
 test: $(VENV)  ## run checks and tests; installs and starts the services they need
 	$(MAKE) --jobs=2 check core
-	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- \
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql promtool -- \
 		$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
 			$(addprefix --ignore=,$(LONG)) $(BEYOND_CORE)
 

@@ -42,6 +42,9 @@ class Recorder:
         self.told: list[object] = []
         self.failures: list[Delivery] = []
 
+    def webhook_started(self, name: str) -> None:
+        """Not recorded."""
+
     def webhook_delivered(self, name: str) -> None:
         self.told.append("delivered")
 

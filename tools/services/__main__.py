@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from types import FrameType
 
-from tools.services import chromium, kube_apiserver, postgresql, pubsub, rabbitmq
+from tools.services import chromium, kube_apiserver, postgresql, promtool, pubsub, rabbitmq
 from tools.services.server import ServiceError, ServiceMissing, log_progress
 
 _SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
@@ -27,6 +27,7 @@ _SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "pubsub": pubsub.provide,
     "chromium": chromium.provide,
     "postgresql": postgresql.provide,
+    "promtool": promtool.provide,
     "kube-apiserver": kube_apiserver.provide,
 }
 _COMMAND_GRACE_PERIOD = timedelta(seconds=20)

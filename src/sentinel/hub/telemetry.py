@@ -189,6 +189,12 @@ class HubTelemetry:
         self._flush_seconds.observe(duration.total_seconds())
         self._log.debug("heartbeats.flushed", instances=instances, duration=duration)
 
+    def webhook_started(self, name: str) -> None:
+        # From zero: Prometheus does not see the first increase of a series that begins with 1.
+        for outcome in ("delivered", "failed", "dead"):
+            self._webhook_attempts.labels(name, outcome)
+        self._webhook_missed.labels(name)
+
     def webhook_delivered(self, name: str) -> None:
         self._webhook_attempts.labels(name, "delivered").inc()
 

@@ -52,6 +52,8 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 class WebhookObserver(Protocol):
     """Gets told what happens to events. Methods must not block."""
 
+    def webhook_started(self, name: str) -> None: ...
+
     def webhook_delivered(self, name: str) -> None: ...
 
     def webhook_failed(self, name: str, delivery: Delivery) -> None:
@@ -110,6 +112,7 @@ class Webhook:
         self._renew_time = _NEVER
         self._failures = 0
         self._paused_until = _NEVER
+        observer.webhook_started(name)
 
     async def run(self, stopping: Stopping) -> None:
         """Deliver until stopped. Failures are logged and retried."""
