@@ -15,6 +15,7 @@ import pytest
 
 import sentinel
 from sentinel.adapter.settings import AdapterSettings
+from sentinel.agent.settings import AgentSettings
 from sentinel.api.settings import FleetApiSettings
 from sentinel.drift.settings import DriftSettings
 from sentinel.operator.sentinel_config import SentinelConfigSpec
@@ -31,6 +32,10 @@ USERS = {
         *("drift/settings.py", "drift/setting_types.py"),
     ),
     AdapterSettings: ("cli/wiring/adapter.py", "cli/adapter/command.py", *SHARED),
+    AgentSettings: (
+        *("cli/wiring/agent.py", "cli/wiring/applier.py", "cli/agent/command.py", "cli/wiring/serve.py"),
+        *("agent/settings.py", "core/agent/proxy_metrics.py"),
+    ),
     FleetApiSettings: (
         *("cli/wiring/api.py", "cli/wiring/server.py", "cli/api/command.py", "cli/wiring/serve.py"),
         *("api/maintenance.py", "runtime/settings/server.py"),
