@@ -150,9 +150,19 @@ def test_a_secret_that_no_agent_has_replaced_is_a_problem(tmp_path: Path) -> Non
 
 
 def test_what_the_syntax_only_warns_of_is_a_warning(tmp_path: Path) -> None:
-    loaded = load(write(tmp_path, VALID + "observability { tracing { backend otlp { endpoint http://a.test } } }"))
+    loaded = load(write(tmp_path, VALID.replace("system", "system { user web, }", 1)))
 
-    assert any("// starts a comment" in warning for warning in loaded.warnings)
+    assert loaded.problems == ()
+    assert any("got a comma" in warning for warning in loaded.warnings)
+
+
+def test_a_url_without_quotes_is_a_problem_that_names_the_comment(tmp_path: Path) -> None:
+    tracing = "\nobservability { tracing { backend otlp { endpoint http://a.test\n } } }"
+
+    problems = load(write(tmp_path, VALID + tracing)).problems
+
+    assert len(problems) == 1
+    assert "in which // starts a comment" in problems[0]
 
 
 def test_a_port_offset_moves_the_listeners_up_to_the_last_port(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def test_what_the_syntax_warns_of_explains_a_problem_of_the_schema(
     problems = check(kdl.parse(VALID.replace(written, instead))).problems
 
     assert [(problem.severity.value, problem.code, problem.suggestion) for problem in problems] == [expected]
+    assert any(word in problems[0].message for word in ("got a comma", "starts a comment"))
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def _each_once(syntax: list[Problem], schema: list[Problem]) -> list[Problem]:
         elif same.severity is Severity.ERROR:
             found[place] = msgspec.structs.replace(same, suggestion=problem.suggestion or same.suggestion)
         else:
-            found[place] = msgspec.structs.replace(problem, suggestion=same.suggestion)
+            found[place] = msgspec.structs.replace(problem, message=same.message, suggestion=same.suggestion)
     return [*found.values(), *others]
 
 
