@@ -9,11 +9,8 @@ import grpc
 import pytest
 
 from sentinel.core.hub.states import State
-from sentinel.hub.settings import HubRetentionSettings, HubSettings
+from sentinel.hub.settings import HubSettings
 from sentinel.ports.audit import AuditQuery
-from sentinel.runtime.log import get_logger
-from sentinel.runtime.retention import Retention
-from sentinel.testing.clock import ManualClock
 from sentinel.testing.hub_agent import Behavior
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 from tests.support.hub.in_process import SECOND, USER, InProcessHub, refused
@@ -21,7 +18,6 @@ from tests.support.hub.in_process import SECOND, USER, InProcessHub, refused
 FAILED_PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 PERMISSION_DENIED = grpc.StatusCode.PERMISSION_DENIED
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
-HOUR = timedelta(hours=1)
 
 
 async def removed(hub: InProcessHub) -> None:
@@ -213,39 +209,6 @@ async def test_a_removed_id_begins_a_new_life(hub: InProcessHub) -> None:
         await again.get_config("api@1")
     async with refused(PERMISSION_DENIED):
         await hub.agent().register()
-
-
-async def test_a_removed_instance_is_deleted_after_its_retention(hub: InProcessHub) -> None:
-    await removed(hub)
-    later = ManualClock(hub.clock.now() + hub.settings.removed_retention)
-    retention = Retention(hub.built.component.retention_rules, clock=later, log=get_logger("test"))
-
-    await retention.expire()
-    kept = await hub.store.instance("edge-1")
-    await later.advance(SECOND)
-    await retention.expire()
-
-    assert kept is not None
-    assert await hub.store.instance("edge-1") is None
-    again = await hub.registered(token="other-token")
-    assert (await hub.instance()).life.incarnation == 1
-    async with refused(PERMISSION_DENIED):
-        await again.get_config("api@1")
-
-
-@pytest.mark.parametrize(
-    ("session_ttl", "metrics_retention", "hours"), [(1, 2, 3), (9, 2, 10), (1, 0.5, 2)], ids=str
-)
-def test_nothing_of_a_removed_instance_outlives_it(
-    session_ttl: float, metrics_retention: float, hours: float
-) -> None:
-    settings = HubSettings(
-        session_ttl=session_ttl * HOUR,
-        metrics_retention=metrics_retention * HOUR,
-        retention=HubRetentionSettings(removed_instances=2 * HOUR),
-    )
-
-    assert settings.removed_retention == hours * HOUR
 
 
 async def test_metrics_of_an_earlier_life_are_not_mixed_in(hub: InProcessHub) -> None:
