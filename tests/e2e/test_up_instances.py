@@ -103,3 +103,25 @@ async def test_nothing_outlives_up_when_it_is_killed(tmp_path: Path) -> None:
         await until(lambda: not any(map(is_running, processes)))
 
     assert len(processes) == 2
+
+
+async def test_the_demo_rolls_out_a_good_configuration_and_stops_a_bad_one(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path, "--demo", "--agents=3", environ=QUICK) as up:
+        url = await up.url()
+        try:
+            await up.until_printed("sees edge@2 completed")
+            await up.until_printed("sees edge@4 failed, rollback completed")
+        finally:
+            _, body = await get(f"{url}/api/v1/deployments")
+        await until_instances(url, lambda seen: all(runs(each, "edge@2") for each in seen.values()))
+        response = await get(f"{proxy_url(tmp_path, 1)}/")
+        ended = await up.stop()
+
+    bad, good = msgspec.json.decode(body)["items"]
+    assert (good["state"], good["rollback"]) == ("completed", "none")
+    assert (bad["state"], bad["rollback"]) == ("failed", "completed")
+    assert "error_rate" in bad["reason"]
+    assert sum(bad["counts"].values()) == 3
+    assert (bad["counts"]["rolled_back"], bad["counts"]["skipped"]) == (1, 2)
+    assert response == (200, b"good morning from the application\n")
+    assert ended == 0

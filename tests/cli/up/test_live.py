@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import pytest
 from rich.console import Console
@@ -21,8 +22,10 @@ from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.health import Health
 from sentinel.testing.clock import START
+from tests.cli.hub.deployments_shown import progress
 from tests.cli.up.instances.documents import make_instance
 from tests.cli.up.reports import REQUIRED, SECOND, decide_on, make_summary, report_cycle
+from tests.core.hub.rollout_driver import Driver, batches_of, request
 
 SHOW_CURSOR, LEAVE_SCREEN = "\x1b[?25h", "\x1b[?1049l"
 EXAMPLES = [
@@ -66,9 +69,10 @@ def screen(
     height: int = 24,
     errors: Sequence[str] = (),
     examples: Sequence[ExampleCommand] = EXAMPLES,
+    now: datetime = START,
 ) -> list[str]:
     frame = draw(
-        dashboard, now=START, title="http://here", examples=examples, errors=errors, width=width, height=height
+        dashboard, now=now, title="http://here", examples=examples, errors=errors, width=width, height=height
     )
     console = Console(
         width=width, height=height, file=io.StringIO(), record=True, highlight=False, force_terminal=True
@@ -91,6 +95,27 @@ def test_instances_are_shown_within_the_smallest_terminal() -> None:
         assert all(f"● {edge.id}/{edge.labels['zone']} online edge@1" in text for edge in edges)
         assert "try next" in text
         assert sum("max age expired" in line for line in lines) >= 3
+
+
+def test_a_deployment_is_shown_until_a_while_after_its_end() -> None:
+    asked = request(*"abcde", rolling=batches_of(5))
+    driver = Driver(asked)
+    dashboard = busy_dashboard()
+    driver.start()
+    dashboard.deployment = progress(driver, asked)
+    running = screen(dashboard), screen(dashboard, width=120, height=40)
+    driver.complete(*"abcde")
+    dashboard.deployment = progress(driver, asked)
+    completed = screen(dashboard, now=driver.now)
+    later = screen(dashboard, now=driver.now + timedelta(minutes=1))
+
+    assert [len(lines) for lines in running] == [24, 40]
+    for lines in running:
+        assert any("api@2 → 5 instances · rolling · running" in line for line in lines)
+        assert sum("● cluster" in line for line in lines) >= 2
+        assert any("try next" in line for line in lines)
+    assert any("5 instances · rolling · completed" in line for line in completed)
+    assert not any("5 instances" in line for line in later)
 
 
 def test_without_instances_nothing_is_shown_of_them() -> None:

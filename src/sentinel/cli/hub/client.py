@@ -122,6 +122,11 @@ class HubClient:
         query = {"state": state} if state else {}
         return [decode(item, DeploymentDocument) async for item in self._all("deployments", query)]
 
+    async def newest_deployments(self, size: int) -> list[DeploymentDocument]:
+        """Return the first page, newest first."""
+        page = await self._get("deployments", _Page, query={"size": str(size)})
+        return [decode(item, DeploymentDocument) for item in page.items]
+
     async def deployment_instances(self, deployment_id: str) -> list[DeploymentInstanceDocument]:
         """Return the targets of a deployment, in the order of its plan."""
         path = f"{_deployment(deployment_id)}/instances"

@@ -142,6 +142,14 @@ def draw(
     ]
 
 
+def summary(progress: Progress, *, now: datetime) -> list[Line]:
+    """Return a few lines: what it is, how far it is, and what the canaries' numbers are while they are watched."""
+    found = progress.deployment
+    is_failed = found.analysis is not None and found.analysis.outcome is Outcome.FAILED
+    canaries = list(_canary(found, now))[1:] if found.stage is Stage.ANALYSIS or is_failed else []
+    return [*_heading(progress, now), *canaries]
+
+
 def _share(free: int | None, batches: int, rows: int) -> tuple[int, int]:
     """Divide lines between batches and rows."""
     if free is None or batches + rows <= free:

@@ -41,7 +41,11 @@ def _parse_path(context: click.Context, parameter: click.Parameter, text: str | 
 
 
 @click.command
-@click.option("--demo", is_flag=True, help="Create a small fleet, then change, break and repair it continually.")
+@click.option(
+    "--demo",
+    is_flag=True,
+    help="Create a small fleet, then change, break and repair it continually, and roll out to five proxies.",
+)
 @click.option(
     "--agents",
     metavar="N",

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.cli.client.resource_table import ResourceSummary
+from sentinel.cli.hub.deployment_progress import Progress
 from sentinel.cli.up.activity import Activity
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.hub.instance_documents import InstanceDocument
@@ -74,6 +75,8 @@ class DashboardState:
         self.started = started
         self.totals = Totals()
         self.instances = InstancesState()
+        self.deployment: Progress | None = None
+        """The newest deployment."""
         self._activities: deque[Activity] = deque(maxlen=_MAX_ACTIVITIES)
         self._kinds: dict[str, KindState] = {}
         self._names: dict[str, str] = {}

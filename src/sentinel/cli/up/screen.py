@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sentinel.cli.client.resource_table import ResourceSummary
+from sentinel.cli.hub import deployment_view
 from sentinel.cli.up import instance_grid
 from sentinel.cli.up.activity import Activity, ActivityLevel
 from sentinel.cli.up.dashboard_state import DashboardState, KindState
@@ -29,6 +30,8 @@ _MIN_ACTIVITIES = 5
 """Lines of activity that are shown even if the fleet would fill the terminal."""
 _MAX_ERRORS = 2
 _MIN_HEIGHT_FOR_SPACING = 36
+_DEPLOYMENT_SHOWN = timedelta(seconds=30)
+"""How long a deployment that is over is shown."""
 
 _STYLES = {
     ActivityLevel.INFO: "",
@@ -55,9 +58,12 @@ def draw(
     header: list[Text] = [_title(dashboard, now, title, width)]
     header += [Text(_cut(f" ! {printable(error)}", width), style="bold red") for error in errors[:_MAX_ERRORS]]
     header += spacing
-    footer = [*spacing, *_examples(examples, width)[: max(height // 4, 1)]]
     kinds = dashboard.kinds
     instances = instance_grid.draw(dashboard.instances, width=width, max_lines=max(height // 8, 2))
+    deployment = _deployment(dashboard, now, width=width, max_lines=max(height // 6, 3))
+    instances += deployment
+    # Examples make room for a deployment.
+    footer = [*spacing, *_examples(examples, width)[: max(height // (8 if deployment else 4), 1)]]
     if instances:
         instances += spacing
     free = height - len(header) - len(footer) - len(instances) - len(spacing) - 1  # the line of totals
@@ -78,6 +84,18 @@ def draw(
         *footer,
     ]
     return Group(*lines[:height])
+
+
+def _deployment(dashboard: DashboardState, now: datetime, *, width: int, max_lines: int) -> list[Text]:
+    """The newest deployment, until it has been over for a while."""
+    progress = dashboard.deployment
+    if progress is None:
+        return []
+    finished = progress.deployment.finished_time
+    if progress.is_over and finished is not None and now - finished > _DEPLOYMENT_SHOWN:
+        return []
+    lines = deployment_view.summary(progress, now=now)[:max_lines]
+    return [Text.from_ansi(line.render(width=width, is_colored=True), no_wrap=True) for line in lines]
 
 
 def _distribute(lines: int, wanted: Sequence[int]) -> list[int]:

@@ -29,7 +29,9 @@ from sentinel.cli.up.instances import configurations, ports
 from sentinel.cli.up.instances.application import application_part
 from sentinel.cli.up.instances.first_configuration import FirstConfiguration
 from sentinel.cli.up.instances.folders import InstanceFolder, folders
+from sentinel.cli.up.instances.load import LoadGenerator
 from sentinel.cli.up.instances.processes import InstanceProcesses
+from sentinel.cli.up.instances.rollout_demo import RolloutDemo
 from sentinel.cli.up.plan import PlannedAdapter, UpPlan
 from sentinel.cli.up.view import View, ViewOptions
 from sentinel.cli.wiring import api as wiring
@@ -341,7 +343,21 @@ class UpSession:
             lambda: application_part(chosen, log=get_logger("application")),
             *processes.factories,
             first.part,
+            *self._rollout_factories(token, chosen),
         ]
+
+    def _rollout_factories(self, token: TokenFile, chosen: ports.Ports) -> list[PartFactory]:
+        if self._random is None:
+            return []
+        load = LoadGenerator([each.port for each in self._instances], clock=self._clock)
+        demo = RolloutDemo(
+            connect=lambda: self._connection(token),
+            instances=[each.id for each in self._instances],
+            ports=chosen,
+            on_activity=self.view.show,
+            clock=self._clock,
+        )
+        return [load.part, demo.part]
 
     def _demo_factories(self) -> list[PartFactory]:
         random, token = self._random, self._tokens.demo

@@ -22,8 +22,10 @@ from sentinel.cli.up import welcome
 from sentinel.cli.up.activity import Activity, format_line
 from sentinel.cli.up.dashboard_state import DashboardState
 from sentinel.cli.up.data_dir import PRIVATE, DataDir, TokenFile, UnusableDataDir, write_temporary
+from sentinel.cli.up.deployment_activities import DeploymentActivities
 from sentinel.cli.up.fleet_poller import FleetPoller
-from sentinel.cli.up.instance_poller import InstancePoller
+from sentinel.cli.up.hub_poller import HubPoller
+from sentinel.cli.up.instance_activities import InstanceActivities
 from sentinel.cli.up.plan import UpPlan
 from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.ports.clock import Clock
@@ -158,9 +160,9 @@ class View:
             clock=self._clock,
             connect=connect,
         )
-        instance_poller = InstancePoller(
-            dashboard=self.dashboard, on_activity=self.show, clock=self._clock, connect=connect
-        )
+        instances = InstanceActivities(dashboard=self.dashboard, on_activity=self.show, clock=self._clock)
+        deployments = DeploymentActivities(dashboard=self.dashboard, on_activity=self.show, clock=self._clock)
+        hub_poller = HubPoller([instances.poll, deployments.poll], connect=connect, clock=self._clock)
         token_file = None if self._admin_token is None else self._admin_token.path
         examples = welcome.example_commands(url, token_file=token_file, has_proxies=bool(proxies))
 
@@ -174,7 +176,7 @@ class View:
             self._announce_ready(url, agents_address)
             await stopping.wait()
 
-        loops: list[Loop] = [poller.run, instance_poller.run, wait_for_readiness]
+        loops: list[Loop] = [poller.run, hub_poller.run, wait_for_readiness]
         if self._options.is_live:
             from sentinel.cli.up.live import console_on, run_live_view
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up.activity import Activity
 from sentinel.cli.up.instances import configurations
 from sentinel.cli.up.instances.first_configuration import FirstConfiguration
@@ -17,7 +16,6 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import ManualClock
 from tests.cli.hub.served_hub import ServedHub
 from tests.support.hub.store_records import instance
-from tests.web.rest_caller import ADMIN
 
 TEXT = configurations.forwarding(Ports(8100))
 OTHER = configurations.forwarding(Ports(8100), greeting="other")
@@ -39,7 +37,7 @@ class Run:
 async def running(hub: ServedHub, *ids: str) -> AsyncIterator[Run]:
     run, stopping = Run(), Stopping()
     first = FirstConfiguration(
-        connect=lambda: ServerConnection(server=hub.url, token=ADMIN, environ={}),
+        connect=hub.connection,
         instances=ids,
         content=TEXT,
         on_activity=run.activities.append,

@@ -1,22 +1,17 @@
-"""Polling the hub through its API, for the instances in the live view and for activities such as "is online"."""
+"""The instances of the hub, for the live view and for activities such as "is online"."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.hub.client import HubClient
 from sentinel.cli.up.activity import Activity, ActivityLevel, OnActivity
 from sentinel.cli.up.dashboard_state import DashboardState, InstancesState
 from sentinel.core.hub.states import State
-from sentinel.drivers.rest.errors import ServerError
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.ports.clock import Clock
-from sentinel.runtime.lifecycle.stopping import Stopping
 
-_INTERVAL: Final = timedelta(seconds=1)
 _PAGE_SIZE: Final = 200
 """More than a terminal can show."""
 
@@ -27,8 +22,8 @@ _LEVELS: Final[Mapping[State, ActivityLevel]] = {
 }
 
 
-class InstancePoller:
-    """A poller of the instances, which updates the dashboard and emits changes."""
+class InstanceActivities:
+    """Reads the instances, updates the dashboard and emits changes."""
 
     def __init__(
         self,
@@ -36,27 +31,15 @@ class InstancePoller:
         dashboard: DashboardState,
         on_activity: OnActivity,
         clock: Clock,
-        connect: Callable[[], ServerConnection],
     ) -> None:
         self._dashboard = dashboard
         self._on_activity = on_activity
         self._clock = clock
-        self._connect = connect
         self._before: Mapping[str, InstanceDocument] | None = None
 
-    async def run(self, stopping: Stopping) -> None:
-        """Poll until stopped. Errors are retried at the next poll."""
-        async with self._connect() as connection:
-            client = HubClient(connection)
-            while not await stopping.interrupts(self._poll(client)):
-                if await stopping.interrupts(self._clock.sleep(_INTERVAL)):
-                    return
-
-    async def _poll(self, client: HubClient) -> None:
-        try:
-            instances, total = await client.first_instances(_PAGE_SIZE)
-        except ServerError:
-            return  # the readiness checks show what is wrong
+    async def poll(self, client: HubClient) -> None:
+        """Read once. Raises `ServerError`."""
+        instances, total = await client.first_instances(_PAGE_SIZE)
         self._dashboard.instances = InstancesState(tuple(instances), total)
         now = {each.id: each for each in instances}
         before, self._before = self._before, now

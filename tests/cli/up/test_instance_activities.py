@@ -8,10 +8,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up.activity import Activity
 from sentinel.cli.up.dashboard_state import DashboardState
-from sentinel.cli.up.instance_poller import InstancePoller, describe_changes
+from sentinel.cli.up.hub_poller import HubPoller
+from sentinel.cli.up.instance_activities import InstanceActivities, describe_changes
 from sentinel.core.hub.states import State
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -19,7 +19,6 @@ from sentinel.testing.clock import START, ManualClock
 from tests.cli.hub.served_hub import ServedHub
 from tests.cli.up.instances.documents import make_instance
 from tests.support.hub.store_records import instance
-from tests.web.rest_caller import ADMIN
 
 EDGE = make_instance("edge-1", zone="a")
 
@@ -66,12 +65,8 @@ async def test_the_poller_shows_instances_and_their_changes() -> None:
     clock, dashboard, activities = ManualClock(), DashboardState(started=START), list[Activity]()
     stopping = Stopping()
     async with ServedHub() as hub:
-        poller = InstancePoller(
-            dashboard=dashboard,
-            on_activity=activities.append,
-            clock=clock,
-            connect=lambda: ServerConnection(server=hub.url, token=ADMIN, environ={}),
-        )
+        shown = InstanceActivities(dashboard=dashboard, on_activity=activities.append, clock=clock)
+        poller = HubPoller([shown.poll], connect=hub.connection, clock=clock)
         task = asyncio.create_task(poller.run(stopping))
         for added in ((), (instance("edge-1"),), (instance("edge-1", State.REMOVED),)):
             await asyncio.wait_for(clock.until_asleep(), 60)
