@@ -31,7 +31,7 @@ RESIDENT_LIMIT = 64.0
 """MiB."""
 HEARTBEAT_LIMIT = 15.0
 """Milliseconds of CPU."""
-APPLY_LIMIT = 150.0
+APPLY_LIMIT = 60.0
 """Milliseconds of CPU."""
 _HEALTH_INTERVAL = "0s"
 """Before the health is checked. It would only be waited for."""
