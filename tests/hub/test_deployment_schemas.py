@@ -161,6 +161,12 @@ def test_a_bad_field_is_named(path: str, value: object, field: str) -> None:
     assert list(errors_of(with_member(path, value))) == [field]
 
 
+def test_no_targets_are_refused_like_empty_ones() -> None:
+    body = {name: value for name, value in MINIMAL.items() if name != "targets"}
+
+    assert errors_of(body) == {"targets": "expected either ids or a selector"}
+
+
 def test_all_values_that_are_wrong_are_reported_together() -> None:
     body = with_member("rolling", {"batch_size": "x", "batch_delay": "y"}) | {"progress_deadline": "z"}
 

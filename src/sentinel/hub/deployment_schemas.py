@@ -137,7 +137,7 @@ class NewDeployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     config_id: str
     version: VersionNumber
-    targets: NewTargets
+    targets: NewTargets = NewTargets()
     strategy: Annotated[
         Strategy,
         Meta(
