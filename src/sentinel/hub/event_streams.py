@@ -15,13 +15,13 @@ from typing import Final
 
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.hub_store import HubEvent, HubEventType, HubStore
+from sentinel.ports.hub_store import INTERNAL_TYPES, HubEvent, HubEventType, HubStore
 from sentinel.web import problem, server_sent_events
 from sentinel.web.credential import Credential
 from sentinel.web.routing import Stream
 
-PUBLIC_TYPES: Final = frozenset(HubEventType) - {HubEventType.INSTANCE_CHANGED, HubEventType.DEPLOYMENT_CHANGED}
-"""What users are told. The others are between hubs."""
+PUBLIC_TYPES: Final = frozenset(HubEventType) - {*INTERNAL_TYPES}
+"""What users are told."""
 _COMMENT_INTERVAL: Final = timedelta(seconds=10)
 """Between two comments while nothing happens. Clients expect one at least every 15 seconds."""
 _LOOK_INTERVAL: Final = timedelta(seconds=1)

@@ -88,6 +88,8 @@ class RolloutStep:
         self._locked: dict[str, InstanceRecord] = {}
         self._asked: set[str] = set()
         """Those that are locked, or do not exist."""
+        self._fresh: set[str] = set()
+        """Those of them that the deployment has not seen yet."""
         self._caused: dict[str, list[InstanceCommand]] = {}
         """What is to be stored of instances, with the changes of their states."""
         self._kept: set[str] = set()
@@ -165,20 +167,27 @@ class RolloutStep:
             every = (*caused, *commands)
             touched = {each.instance_id for each in every if isinstance(each, _OF_INSTANCES)}
             if touched <= self._asked:
+                self._fresh.clear()
                 return after, every
 
     def _observe(self) -> tuple[Rollout, Sequence[Command]]:
-        seen = [facts_of(each) for each in self._locked.values()]
+        """Each instance once: nobody else changes it until the step ends."""
+        if not self._fresh:
+            return self._rollout, ()
+        seen = Observed(tuple(self._facts(each) for each in sorted(self._fresh)))
+        return rollout.advance(self._rollout, seen, self._now)
+
+    def _facts(self, instance_id: str) -> InstanceFacts:
+        found = self._locked.get(instance_id)
         # Removed instances are deleted at last.
-        deleted = self._asked - self._locked.keys()
-        seen += [InstanceFacts(instance_id=each, state=State.REMOVED) for each in sorted(deleted)]
-        return rollout.advance(self._rollout, Observed(tuple(seen)), self._now)
+        return InstanceFacts(instance_id=instance_id, state=State.REMOVED) if found is None else facts_of(found)
 
     def _lock(self, instance_ids: Collection[str]) -> None:
         """In the order of the ids. Other deployments have other instances, so nobody waits in a circle."""
         for instance_id in sorted(set(instance_ids) - self._asked):
             found = self._transaction.instance(instance_id)
             self._asked.add(instance_id)
+            self._fresh.add(instance_id)
             if found is not None:
                 self._locked[instance_id] = found
 

@@ -13,7 +13,7 @@ import msgspec
 
 from sentinel.core.hub.instance import Timeouts
 from sentinel.core.proxy.facts import Resolve
-from sentinel.ports.hub_store import HubEventType
+from sentinel.ports.hub_store import INTERNAL_TYPES, HubEventType
 from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
@@ -64,7 +64,7 @@ _WEBHOOKS: Final = StructList(
         url=WEBHOOK_URL,
         events=TextList(
             "a list of types of events, such as [deployment.state]",
-            field_types.choice(HubEventType, without=(HubEventType.INSTANCE_CHANGED,)),
+            field_types.choice(HubEventType, without=INTERNAL_TYPES),
         ),
     ),
     expected="a list of {url, secret_file, events}",

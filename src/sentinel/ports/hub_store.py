@@ -124,6 +124,10 @@ class HubEventType(StrEnum):
     """A deployment was stored. For hubs only, not for users."""
 
 
+INTERNAL_TYPES: Final = (HubEventType.INSTANCE_CHANGED, HubEventType.DEPLOYMENT_CHANGED)
+"""Events between hubs, which users are not told."""
+
+
 class HubEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event of the log."""
 
