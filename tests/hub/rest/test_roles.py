@@ -39,6 +39,7 @@ BY_COLLECTION: Final = {
     "configs": (READERS, WRITERS),
     "deployments": (READERS, WRITERS),
     "events": (READERS, WRITERS),
+    "webhooks": (READERS, WRITERS),
     "secrets": (ADMINS, ADMINS),
     "users": (ADMINS, ADMINS),
     "tokens": (ADMINS, ADMINS),
