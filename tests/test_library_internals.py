@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -36,6 +37,9 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import asyncpg
 from starlette.routing import Route
 from uvicorn.protocols.http import httptools_impl
+
+from sentinel.drivers.hub_client.client import OPTIONS
+from sentinel.hub.grpc.listener import server_options
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
@@ -343,3 +347,13 @@ def test_sqlalchemy_compiles_to_text_and_an_order_of_values(dialect: Dialect, te
     assert order == ["name", "wanted", "name_1"], changed("SQLAlchemy", f"the order of values is {order}")
     assert compiled.params["name_1"] == "constant", changed("SQLAlchemy", f"parameters are {compiled.params}")
     assert compiled.params["wanted"] is None, changed("SQLAlchemy", f"parameters are {compiled.params}")
+
+
+@pytest.mark.parametrize("option", sorted({name for name, _ in (*server_options(), *OPTIONS)}))
+def test_grpc_knows_the_options_of_our_channels(option: str) -> None:
+    """It ignores the others silently."""
+    spec = find_spec("grpc._cython.cygrpc")
+    assert spec is not None and spec.origin is not None
+    library = Path(spec.origin).read_bytes()
+
+    assert option.encode() + b"\0" in library

@@ -137,7 +137,7 @@ def test_options_that_storms_and_keepalive_need_are_set() -> None:
 
     assert options["grpc.server.max_pending_requests"] >= 100_000
     assert options["grpc.server.max_pending_requests_hard_limit"] > options["grpc.server.max_pending_requests"]
-    assert options["grpc.http2.min_recv_ping_interval_without_data_ms"] <= 10_000
+    assert options["grpc.http2.min_ping_interval_without_data_ms"] <= 10_000
     assert options["grpc.keepalive_permit_without_calls"] == 1
     assert options["grpc.http2.max_pings_without_data"] == 0
     assert options["grpc.keepalive_time_ms"] <= 60_000

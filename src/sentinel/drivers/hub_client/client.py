@@ -41,7 +41,7 @@ MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 """A configuration of the largest size, with secrets."""
 _CLOSE_TIMEOUT: Final = timedelta(seconds=1)
 
-_OPTIONS: Final[Sequence[tuple[str, int]]] = (
+OPTIONS: Final[Sequence[tuple[str, int]]] = (
     # Find a hub that is gone without a word. It permits a ping every ten seconds.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -104,7 +104,7 @@ class GrpcHubClient:
         self._registration_token = registration_token
         self._on_token = on_token
         self._call_timeout = call_timeout
-        self._options = (*_OPTIONS, *options)
+        self._options = (*OPTIONS, *options)
         self._channel: grpc.aio.Channel | None = None
         self._opened_with: LoadedTls | None = None
         self._has_failed = False
