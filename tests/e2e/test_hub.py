@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -17,11 +18,14 @@ from google.protobuf.message import Message
 from sentinel.testing.hub_agent import Behavior, HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 from tests.support.databases.empty import DatabaseKind, empty_database
+from tests.support.fleet.http_client import FleetHttp
 from tests.support.hub.authority import Authority, served_serial
-from tests.support.processes.hub import PATIENCE, HubProcess, RunningHub, serving
+from tests.support.processes.hub import HubProcess
 from tools.services.server import free_port
 
 AGENTS = 1000
+PATIENCE = timedelta(minutes=4)
+"""Only a test that fails waits this long."""
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
 REQUESTS: dict[str, type[Message]] = {
     method.name: getattr(pb, method.input_type.name) for method in SERVICE.methods
@@ -38,6 +42,49 @@ EXPECTED_STATUSES = {
 @pytest.fixture(params=list(DatabaseKind))
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return empty_database(request.param, request, tmp_path)
+
+
+class RunningHub:
+    """A hub, and its REST API."""
+
+    def __init__(self, process: HubProcess, rest: FleetHttp, address: str) -> None:
+        self.process = process
+        self.rest = rest
+        self.address = address
+
+    async def call(self, method: str, path: str, body: object = None) -> Any:
+        """Call the REST API, and return the body of a success."""
+        reply = await self.rest.call(method, f"/api/v1/{path}", body)
+        assert reply.status < 300, reply
+        return reply.json if reply.content else None
+
+    async def save(self, *contents: str) -> None:
+        """Save a configuration `api` with these versions."""
+        first, *others = contents
+        await self.call("POST", "configs", {"id": "api", "content": first})
+        for content in others:
+            await self.call("POST", "configs/api/versions", {"content": content})
+
+    async def assign(self, instance_id: str, version: int) -> None:
+        await self.call("PUT", f"instances/{instance_id}/assignment", {"config_id": "api", "version": version})
+
+    async def until_instance(self, instance_id: str, **fields: object) -> dict[str, Any]:
+        """Wait until an instance has these fields, and return it."""
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            while True:
+                instance: dict[str, Any] = await self.call("GET", f"instances/{instance_id}")
+                if fields.items() <= instance.items():
+                    return instance
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def serving(database_url: str, *arguments: str, port: int = 0) -> AsyncIterator[RunningHub]:
+    process = HubProcess(database_url, "--insecure", *arguments, listen_grpc=f"127.0.0.1:{port}")
+    async with process, FleetHttp(await process.url()) as rest:
+        address = await process.grpc_address()
+        await process.until_event("service.started")
+        yield RunningHub(process, rest, address)
 
 
 def content(number: int) -> str:
@@ -80,6 +127,76 @@ async def test_a_killed_hub_keeps_sessions_states_and_assignments(database_url: 
     assert [action.type for action in response.actions] == [pb.PendingAction.FETCH_CONFIG]
     assert earlier.content == content(1)
     assert not settled.config_update_available
+
+
+@pytest.mark.parametrize(
+    ("fails", "ended", "states"),
+    [
+        ((), ("completed", "none"), {"completed": 6}),
+        (("api@2",), ("failed", "completed"), {"rolled_back": 5, "skipped": 1}),
+    ],
+)
+async def test_a_deployment_outlives_a_hub_that_is_killed_again_and_again(
+    database_url: str, fails: tuple[str, ...], ended: tuple[str, str], states: dict[str, int]
+) -> None:
+    port, ids = free_port(), [f"edge-{number}" for number in range(1, 7)]
+    async with AsyncExitStack() as stack:
+        async with serving(database_url, port=port) as hub:
+            await hub.save(content(1), content(2))
+            tasks = []
+            for instance_id in ids:
+                agent = await stack.enter_async_context(HubAgent(hub.address, instance_id))
+                await agent.register()
+                await hub.assign(instance_id, 1)
+                behavior = Behavior(
+                    heartbeat_interval=timedelta(seconds=1), fails=fails if instance_id == "edge-5" else ()
+                )
+                tasks.append(asyncio.create_task(agent.run(behavior)))
+                await hub.until_instance(instance_id, in_sync=True, assigned="api@1")
+            stack.push_async_callback(cancel, tasks)
+            deployment = await hub.call(
+                "POST",
+                "deployments",
+                {
+                    "config_id": "api",
+                    "version": 2,
+                    "targets": {"ids": ids},
+                    "strategy": "rolling",
+                    "rolling": {"batch_delay": "0s"},
+                },
+            )
+            await kill(hub)
+        path = f"deployments/{deployment['id']}"
+        for batch in (2, 4, 5):
+            async with serving(database_url, port=port) as hub:
+                await until_batch(hub, path, batch)
+                await kill(hub)
+        async with serving(database_url, port=port) as hub:
+            over = await until_batch(hub, path, 7)
+            story = await hub.call("GET", f"{path}/events?size=1000")
+            for instance_id in ids:
+                await hub.until_instance(instance_id, in_sync=True, state="online")
+            assert await hub.process.stop() == 0
+
+    assert (over["state"], over["rollback"], over["counts"]) == (*ended, states)
+    data = [each["data"] for each in story["items"] if each["type"] == "deployment.instance"]
+    sent = [each["instance_id"] for each in data if each["state"] == "pending"]
+    assert sent == ids[: len(sent)], "nobody is sent it twice"
+
+
+async def kill(hub: RunningHub) -> None:
+    hub.process.send_signal(signal.SIGKILL)
+    assert await hub.process.exit_code() == -signal.SIGKILL
+
+
+async def until_batch(hub: RunningHub, path: str, position: int) -> dict[str, Any]:
+    """Wait until a deployment has reached a batch, or is over."""
+    async with asyncio.timeout(PATIENCE.total_seconds()):
+        while True:
+            deployment: dict[str, Any] = await hub.call("GET", path)
+            if deployment["finished_time"] is not None or deployment["batch"]["position"] >= position:
+                return deployment
+            await asyncio.sleep(0.05)
 
 
 async def heartbeat_after_restart(agent: HubAgent) -> pb.HeartbeatResponse:
