@@ -80,17 +80,40 @@ def test_warnings_of_the_syntax_are_warnings_of_level_1() -> None:
             "auto-reload true",
             ("bare-keyword", 'write #true, or "true" if it is a text'),
         ),
-        ("worker-threads 4", "worker-threads true", ("bare-keyword", "write an integer of at least 0")),
-        ("worker-threads 4", "worker-threads null", ("bare-keyword", "write an integer of at least 0")),
+        (
+            "worker-threads 4",
+            "worker-threads true",
+            ("bare-keyword", 'write #true, or "true" if it is a text; here, write an integer of at least 0'),
+        ),
+        (
+            "worker-threads 4",
+            "worker-threads null",
+            ("bare-keyword", 'write #null, or "null" if it is a text; here, write an integer of at least 0'),
+        ),
         ("worker-threads 4", "worker-threads inf", ("bare-keyword", 'write #inf, or "inf" if it is a text')),
         ("worker-threads 4", "worker-threads #True", ("unknown-keyword", "write an integer of at least 0")),
         ("worker-threads 4", "auto-reload #True", ("unknown-keyword", "write #true")),
         ("worker-threads 4", "auto-reload #yes", ("unknown-keyword", "write #true")),
         ("worker-threads 4", "graceful-shutdown-timeout-secs 1m", ("needs-quotes", "write 60")),
         ("worker-threads 4", "worker-threads 4.5.6", ("needs-quotes", 'write "4.5.6"')),
-        ('"0.0.0.0:8080"', "true", ("bare-keyword", 'write an address such as "127.0.0.1:8080"')),
-        ('"10.0.0.1:80"', '"10.0.0.1:80" weight=false', ("bare-keyword", "write an integer of at least 0")),
-        ('"0.0.0.0:8080"', '"0.0.0.0:8080"; protocol true', ("bare-keyword", "write one of http, https, h2, h3")),
+        (
+            '"0.0.0.0:8080"',
+            "true",
+            (
+                "bare-keyword",
+                'write #true, or "true" if it is a text; here, write an address such as "127.0.0.1:8080"',
+            ),
+        ),
+        (
+            '"10.0.0.1:80"',
+            '"10.0.0.1:80" weight=false',
+            ("bare-keyword", 'write #false, or "false" if it is a text; here, write an integer of at least 0'),
+        ),
+        (
+            '"0.0.0.0:8080"',
+            '"0.0.0.0:8080"; protocol true',
+            ("bare-keyword", 'write #true, or "true" if it is a text; here, write one of http, https, h2, h3'),
+        ),
     ],
 )
 def test_a_mistake_of_two_levels_is_reported_once(written: str, key: str, expected: tuple[str, str]) -> None:

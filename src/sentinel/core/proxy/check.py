@@ -69,10 +69,18 @@ def _each_once(syntax: list[Problem], schema: list[Problem]) -> list[Problem]:
         if same is None or problem.code not in _OF_VALUES[same.code]:
             others.append(problem)
         elif same.severity is Severity.ERROR:
-            found[place] = msgspec.structs.replace(same, suggestion=problem.suggestion or same.suggestion)
+            found[place] = msgspec.structs.replace(same, suggestion=_suggestion(same, problem))
         else:
             found[place] = msgspec.structs.replace(problem, message=same.message, suggestion=same.suggestion)
     return [*found.values(), *others]
+
+
+def _suggestion(syntax: Problem, schema: Problem) -> str | None:
+    """Return what to write instead of a value that is no KDL and would have the wrong type."""
+    if schema.suggestion is None:
+        return syntax.suggestion
+    is_keyword = syntax.code == kdl.Code.BARE_KEYWORD
+    return f"{syntax.suggestion}; here, {schema.suggestion}" if is_keyword else schema.suggestion
 
 
 def _place(problem: Problem) -> tuple[int, int, Level]:
