@@ -353,7 +353,8 @@ def test_sqlalchemy_compiles_to_text_and_an_order_of_values(dialect: Dialect, te
 def test_grpc_knows_the_options_of_our_channels(option: str) -> None:
     """It ignores the others silently."""
     spec = find_spec("grpc._cython.cygrpc")
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     library = Path(spec.origin).read_bytes()
 
     assert option.encode() + b"\0" in library
