@@ -68,6 +68,8 @@ def lines(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         ('\ufeffa "x', "a x"),
         ('a {b" 1 }', "a { b 1 }"),
         ('a "{id} { b }', 'a "{id}" { b }'),
+        ('a "x " "y', 'a "x " y'),
+        ('a "x k=', 'a "x k="'),
         ('a {id}" 1', 'a "{id}" 1'),
         ('a x"\nb k=(t)"/y"', 'a x\nb k=(t)"/y"'),
         ('a "x k="/y"', 'a x k="/y"'),

@@ -199,7 +199,10 @@ def test_what_other_languages_write_is_one_problem(text: str, expected: str) -> 
 
 
 def test_a_block_without_a_name_belongs_to_no_node_that_has_one() -> None:
-    assert [problem.code for problem in kdl.parse("a { }\n{ }\nb; { }").problems] == [Code.MISSING_NAME] * 2
+    parsed = kdl.parse("a { }\n{ }\nb; { }")
+
+    assert [problem.code for problem in parsed.problems] == [Code.MISSING_NAME] * 2
+    assert [node.block is not None for node in parsed.document.nodes] == [True, False]
 
 
 def test_a_list_of_lists_is_one_problem() -> None:
