@@ -158,6 +158,16 @@ def test_ids_of_the_hub_name_an_assignment_in_events_and_actions() -> None:
     assert other.attempt.failure == ""
 
 
+def test_ids_without_numbers_name_one_assignment_for_each_kind() -> None:
+    failed = tried(received(assigned("api@2", "e1", Source.EVENT)), fails=True)
+
+    same = received(assigned("api@2", "a1"), state=failed)
+    other = received(assigned("api@2", "a2"), state=same)
+
+    assert same.waiting is None
+    assert other.waiting is not None
+
+
 def test_a_version_assigned_by_hand_after_its_order_failed_is_tried() -> None:
     state = tried(received(ordered("api@2")), fails=True)
 
