@@ -8,8 +8,13 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha import (  # type: ignore[import-untyped]  # it ships no types
+    reflection_pb2,
+    reflection_pb2_grpc,
+)
 
 from sentinel.hub.grpc.listener import server_options
+from sentinel.hub.settings import HubSettings
 from sentinel.runtime.listening import ListenError
 from sentinel.testing.hub_agent import Behavior
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
@@ -74,6 +79,19 @@ async def test_the_hub_does_not_describe_its_services_to_strangers(hub: InProces
 
     assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
     await channel.close()
+
+
+async def test_the_hub_describes_its_services_if_it_is_told_to() -> None:
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    async with (
+        InProcessHub(settings=HubSettings(grpc_reflection=True)) as hub,
+        grpc.aio.insecure_channel(hub.address) as channel,
+    ):
+        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request]), timeout=60)
+        response = await call.read()
+
+    names = {service.name for service in response.list_services_response.service}
+    assert names >= {"sentinel.hub.v1.FleetService", "grpc.health.v1.Health"}
 
 
 async def test_an_agent_of_the_future_may_send_fields_that_are_unknown(hub: InProcessHub) -> None:

@@ -92,6 +92,9 @@ class HubSettings(ServerSettings, frozen=True, kw_only=True):
     revoked_file: Path | None = None
     """Serial numbers of revoked certificates, one in hexadecimal a line. It is read again when it changes."""
 
+    grpc_reflection: bool = False
+    """Whether the gRPC listener describes its services to anyone who asks, for tools such as grpcurl."""
+
     secrets_key_file: Path | None = None
     """The key that encrypts what is secret in the database: 32 bytes in base64."""
 

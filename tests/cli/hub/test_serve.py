@@ -73,7 +73,7 @@ def test_unknown_users_are_allowed_on_loopback_only() -> None:
         (("--set", "ping_interval=0s"), "ping_interval: "),
         (("--set", "session_ttl=999ms"), "session_ttl: expected at least 1s"),
         (("--set", "resolve=maybe"), "resolve: "),
-        (("--set", "grpc_reflection=true"), "grpc_reflection"),
+        (("--set", "grpc_reflection=maybe"), "grpc_reflection: "),
         (("--listen-grpc", "0"), "--listen-grpc: expected an address"),
         (("--secrets-key-file", "missing"), "missing: cannot be read"),
         (("--tls-cert", "hub.crt", "--tls-key", "hub.key"), "hub.crt: cannot be read"),

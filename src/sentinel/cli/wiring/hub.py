@@ -310,6 +310,7 @@ def build_hub(
             unavailable_reason=unavailable_reason,
             clock=clock,
             log=log,
+            has_reflection=settings.grpc_reflection,
         ),
         calls=calls,
         instances=instances,

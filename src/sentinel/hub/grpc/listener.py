@@ -17,6 +17,7 @@ from grpc_health.v1 import (  # type: ignore[import-untyped]  # it ships no type
     health_pb2,
     health_pb2_grpc,
 )
+from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # it ships no types
 
 from sentinel.hub.grpc.calls import SERVICE, FleetCalls
 from sentinel.hub.subscriptions import Subscriptions
@@ -78,10 +79,11 @@ class GrpcListener:
         unavailable_reason: HealthCheck,
         clock: Clock,
         log: Log,
+        has_reflection: bool = False,
         options: Sequence[tuple[str, int]] | None = None,
     ) -> None:
         """Without `credentials`, it serves without TLS. While there is an `unavailable_reason`, it reports itself
-        as not serving, and goes on."""
+        as not serving, and goes on. With `has_reflection` it describes its services."""
         self.address = address
         """After `open`, with the actual port."""
         self._calls = calls
@@ -90,6 +92,7 @@ class GrpcListener:
         self._unavailable_reason = unavailable_reason
         self._clock = clock
         self._log = log
+        self._has_reflection = has_reflection
         self.options: Sequence[tuple[str, int]] = server_options() if options is None else options
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
@@ -103,6 +106,8 @@ class GrpcListener:
         server = grpc.aio.server(options=self.options)
         server.add_generic_rpc_handlers((self._calls.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self._has_reflection:
+            reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         target = _target(self.address)
         try:
             if self._credentials is None:
