@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from sentinel.version import __version__
+from tests.support.missing_service import skip_or_fail
 
 ROOT = Path(__file__).parent.parent
 MANIFESTS = ROOT / "deploy" / "manifests"
@@ -178,7 +179,7 @@ def test_the_readme_names_every_manifest() -> None:
 def test_systemd_accepts_the_unit_of_the_agent(tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
-        pytest.skip("systemd-analyze is not installed")
+        skip_or_fail("systemd-analyze is not installed")
     text = (ROOT / "deploy" / "systemd" / "sentinel-agent.service").read_text()
     assert "ExecStart=/usr/bin/sentinel agent --config " in text
     unit = tmp_path / "sentinel-agent.service"

@@ -294,7 +294,9 @@ async def test_a_proxy_without_pid_file_and_command_cannot_be_stopped(tmp_path: 
         await control(tmp_path).stop()
 
 
-@pytest.mark.parametrize("text", ["", "abc", "0", "1", "-5", "99999999999", pytest.param(str(os.getpid()), id="own")])
+@pytest.mark.parametrize(
+    "text", ["", "abc", "0", "1", "-5", "99999999999", pytest.param(str(os.getpid()), id="of this process")]
+)
 async def test_a_pid_file_with_something_else_gets_no_signal(tmp_path: Path, text: str) -> None:
     (tmp_path / "pid").write_text(text)
 

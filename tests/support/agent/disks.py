@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.support.missing_service import skip_or_fail
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a file system of 64 kB on a new folder. Skips the test where that is not allowed."""
+    """Mount a file system of 64 kB on a new folder. Without root, the test is skipped, or fails in CI."""
     folder.mkdir()
     _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder))
     try:
@@ -58,4 +58,4 @@ def no_space_for_files() -> Iterator[None]:
 def _mount(*arguments: str) -> None:
     program = shutil.which("mount")
     if program is None or subprocess.run([program, *arguments], capture_output=True, check=False).returncode:
-        pytest.skip("mounting file systems needs root")
+        skip_or_fail("mounting file systems needs root")
