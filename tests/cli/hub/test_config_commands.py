@@ -31,7 +31,7 @@ async def test_a_file_becomes_the_first_version_then_the_next(hub: ServedHub, fi
     assert first[:2] == (0, "edge@1 saved\n")
     assert second[:2] == (0, "edge@2 saved; the proxy has to restart for it\n")
     listed = await hub.read("config", "list", "edge")
-    assert [(each["version"], each["change_summary"]) for each in listed["versions"]] == [(2, ""), (1, "begin")]
+    assert [(each["version"], each["change_summary"]) for each in listed["items"]] == [(2, ""), (1, "begin")]
 
 
 async def test_standard_input_is_pushed(hub: ServedHub) -> None:
@@ -55,7 +55,7 @@ async def test_an_invalid_file_is_drawn_and_not_saved(hub: ServedHub, broken: Pa
     assert f"{broken}:5:30: error:" in errors
     assert "write #true" in errors
     assert errors.splitlines()[-1].startswith(f"{broken}: not saved")
-    assert (await hub.read("config", "list"))["configs"] == []
+    assert (await hub.read("config", "list"))["items"] == []
 
 
 @pytest.mark.parametrize("words", [(), ("missing.kdl",), ("-", "--copy-of", "1")])

@@ -151,7 +151,7 @@ async def test_a_plan_shows_batches_the_difference_and_the_time(fleet: ServedHub
         "2 instances in 2 batches, about 40s",
     ]
     assert planned["batches"][0] == [{"id": "a", "from": "edge@1", "to": "edge@2"}]
-    assert (await fleet.read("deployments", "list"))["deployments"] == []
+    assert (await fleet.read("deployments", "list"))["items"] == []
 
 
 async def test_a_plan_that_would_be_refused_is_exit_1(fleet: ServedHub) -> None:

@@ -40,7 +40,7 @@ async def test_the_list_shows_how_far_each_is(fleet: ServedHub) -> None:
     assert header[:5] == ["ID", "VERSION", "STRATEGY", "STATE", "ROLLBACK"]
     assert row[:8] == [ID, "edge@2", "rolling", "failed", "running", "1/2", "0/2", "1"]
     assert row[-1] == "1 of 2 instances failed"
-    assert ([each["id"] for each in failed["deployments"]], running["deployments"]) == ([ID], [])
+    assert ([each["id"] for each in failed["items"]], running["items"]) == ([ID], [])
 
 
 async def test_one_is_printed_with_its_instances(fleet: ServedHub) -> None:

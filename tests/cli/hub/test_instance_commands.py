@@ -38,8 +38,8 @@ async def test_the_list_is_selected_by_labels_and_state(hub: ServedHub) -> None:
     by_label = await hub.read("instances", "list", "--selector", "zone=1")
     removed = await hub.read("instances", "list", "--state", "removed")
 
-    assert [each["id"] for each in by_label["instances"]] == ["a"]
-    assert [each["id"] for each in removed["instances"]] == ["c"]
+    assert [each["id"] for each in by_label["items"]] == ["a"]
+    assert [each["id"] for each in removed["items"]] == ["c"]
 
 
 async def test_one_instance_is_printed_whole(hub: ServedHub) -> None:

@@ -29,7 +29,7 @@ async def test_the_list_shows_names_and_users_only(hub: ServedHub) -> None:
     assert code == 0
     assert [line.split()[0] for line in output.splitlines()] == ["NAME", "a", "b"]
     assert "hunter" not in output
-    assert [each["name"] for each in (await hub.read("secret", "list"))["secrets"]] == ["a", "b"]
+    assert [each["name"] for each in (await hub.read("secret", "list"))["items"]] == ["a", "b"]
 
 
 async def test_a_secret_is_deleted(hub: ServedHub) -> None:

@@ -14,6 +14,7 @@ from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions, fail
 from sentinel.cli.hub import config_file
 from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.picture import Pictures
 from sentinel.cli.hub.version_argument import VERSION
 from sentinel.cli.options import OutputFormat
@@ -26,18 +27,6 @@ from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable, quoted
 
 _COLORS = {"+": "green", "-": "red"}
-
-
-class ConfigsOutput(msgspec.Struct, frozen=True):
-    """The JSON or YAML output of `list`."""
-
-    configs: Sequence[ConfigDocument]
-
-
-class VersionsOutput(msgspec.Struct, frozen=True):
-    """The JSON or YAML output of `list CONFIG`."""
-
-    versions: Sequence[VersionDocument]
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -54,20 +43,16 @@ def list_configs(config_id: str, output: OutputFormat, server: ServerOptions) ->
     """List configurations, or the versions of CONFIG, newest first."""
 
     async def work(hub: HubClient) -> int:
-        found: ConfigsOutput | VersionsOutput
+        found: Sequence[ConfigDocument] | Sequence[VersionDocument]
         if config_id:
-            found = VersionsOutput(await hub.versions(config_id))
+            found = saved = await hub.versions(config_id)
             header = ("VERSION", "CREATED", "BY", "RESTART", "WARNINGS", "SUMMARY")
-            rows = [_version_row(each) for each in found.versions]
+            rows = [_version_row(each) for each in saved]
         else:
-            found = ConfigsOutput(await hub.configs())
+            found = configs = await hub.configs()
             header = ("ID", "LATEST", "ASSIGNED", "CREATED", "UPDATED", "BY")
-            rows = [_config_row(each) for each in found.configs]
-        if output is not OutputFormat.TABLE:
-            click.echo(options.encode(found, output))
-            return ExitCode.SUCCESS
-        for line in table.render(header, rows, numbers=("LATEST", "ASSIGNED", "WARNINGS")):
-            click.echo(line)
+            rows = [_config_row(each) for each in configs]
+        print_list(found, table.render(header, rows, numbers=("LATEST", "ASSIGNED", "WARNINGS")), output)
         return ExitCode.SUCCESS
 
     return run(server, work)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import click
-import msgspec
 
 from sentinel.cli import options, table
 from sentinel.cli.client import session
@@ -17,6 +16,7 @@ from sentinel.cli.hub.client import HubClient, run
 from sentinel.cli.hub.deploy import wait
 from sentinel.cli.hub.deployment_progress import Progress
 from sentinel.cli.hub.deployment_view import STATE_COLORS, draw
+from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub.rollout_row import UNSUCCESSFUL, RowState
 from sentinel.core.hub.rollout_state import RollbackState, RolloutState
@@ -26,12 +26,6 @@ from sentinel.runtime.process import ExitCode
 
 _HEADER = ("ID", "VERSION", "STRATEGY", "STATE", "ROLLBACK", "BATCH", "DONE", "FAILED", "CREATED", "BY", "REASON")
 _INTERRUPTED = 128 + signal.SIGINT
-
-
-class DeploymentsOutput(msgspec.Struct, frozen=True):
-    """The JSON or YAML output of `list`."""
-
-    deployments: Sequence[DeploymentDocument]
 
 
 @click.group()
@@ -50,11 +44,7 @@ def list_deployments(state: str | None, output: OutputFormat, server: ServerOpti
 
     async def work(hub: HubClient) -> int:
         found = await hub.deployments(state=state or "")
-        if output is not OutputFormat.TABLE:
-            click.echo(options.encode(DeploymentsOutput(found), output))
-            return ExitCode.SUCCESS
-        for line in _lines(found):
-            click.echo(line)
+        print_list(found, _lines(found), output)
         return ExitCode.SUCCESS
 
     return run(server, work)

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
-import msgspec
 
 from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.version_argument import VERSION
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub.states import State
@@ -33,12 +33,6 @@ _COLORS = {
 }
 _INTERRUPTED = 128 + signal.SIGINT
 _CLEAR = "\x1b[H\x1b[2J"
-
-
-class InstancesOutput(msgspec.Struct, frozen=True):
-    """The JSON or YAML output of `list`."""
-
-    instances: Sequence[InstanceDocument]
 
 
 @click.group()
@@ -165,13 +159,9 @@ def _print_left(instance: InstanceDocument, output: OutputFormat) -> int:
 
 
 def _print(found: Sequence[InstanceDocument], output: OutputFormat, *, clears: bool) -> None:
-    if output is not OutputFormat.TABLE:
-        click.echo(options.encode(InstancesOutput(found), output))
-        return
     if clears:
         click.echo(_CLEAR, nl=False)
-    for line in _lines(found, datetime.now(UTC)):
-        click.echo(line)
+    print_list(found, _lines(found, datetime.now(UTC)), output)
 
 
 def _lines(found: Sequence[InstanceDocument], now: datetime) -> Iterator[str]:

@@ -6,31 +6,23 @@ A value comes from a prompt or from stdin, never from an argument, which everyon
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import click
-import msgspec
 
 from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub import secret_names
-from sentinel.hub.schemas import SecretDocument
 from sentinel.hub.secrets import MAX_VALUE_LENGTH
 from sentinel.runtime.process import ExitCode
 
 _MAX_BYTES: Final = 4 * MAX_VALUE_LENGTH
 _HEADER: Final = ("NAME", "UPDATED", "USED BY")
-
-
-class SecretsOutput(msgspec.Struct, frozen=True):
-    """The JSON or YAML output of `list`."""
-
-    secrets: Sequence[SecretDocument]
 
 
 @click.command("set")
@@ -61,13 +53,9 @@ def list_secrets(output: OutputFormat, server: ServerOptions) -> int:
     """List the names of secrets, and the versions that use them. Values are never shown."""
 
     async def work(hub: HubClient) -> int:
-        found = SecretsOutput(await hub.secrets())
-        if output is not OutputFormat.TABLE:
-            click.echo(options.encode(found, output))
-            return ExitCode.SUCCESS
-        rows = [(each.name, _time(each.updated_time), ", ".join(each.used_by)) for each in found.secrets]
-        for line in table.render(_HEADER, rows):
-            click.echo(line)
+        found = await hub.secrets()
+        rows = [(each.name, _time(each.updated_time), ", ".join(each.used_by)) for each in found]
+        print_list(found, table.render(_HEADER, rows), output)
         return ExitCode.SUCCESS
 
     return run(server, work)

@@ -54,7 +54,7 @@ async def running(hub: ServedHub, *ids: str) -> AsyncIterator[Run]:
 
 async def assigned(hub: ServedHub) -> dict[str, str | None]:
     listed = await hub.read("instances", "list")
-    return {each["id"]: each["assigned"] for each in listed["instances"]}
+    return {each["id"]: each["assigned"] for each in listed["items"]}
 
 
 async def test_new_instances_get_the_first_version_and_others_nothing() -> None:

@@ -66,7 +66,7 @@ def in_sync(instance_id: str, config_id: str = "edge") -> InstanceRecord:
 async def deployments(hub: ServedHub) -> list[tuple[int, list[str]]]:
     """Return the versions that were deployed, oldest first, and to whom."""
     listed = await hub.read("deployments", "list")
-    return [(each["version"], sorted(each["targets"]["ids"])) for each in reversed(listed["deployments"])]
+    return [(each["version"], sorted(each["targets"]["ids"])) for each in reversed(listed["items"])]
 
 
 async def test_a_good_configuration_is_followed_by_a_bad_one() -> None:
