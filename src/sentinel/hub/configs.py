@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from sentinel.core.counted import counted
 from sentinel.core.hub.versions import VersionName, content_hash, is_config_id
 from sentinel.core.ids import MAX_ID_LENGTH
 from sentinel.core.proxy.check import Report
@@ -160,7 +161,9 @@ class Configs:
                 raise _no_config(config_id)
             assigned = transaction.count_assigned(config_id)
             if assigned:
-                raise Conflict(f"the configuration {shown(config_id)} is assigned to {assigned} instances")
+                raise Conflict(
+                    f"the configuration {shown(config_id)} is assigned to {counted(assigned, 'instance')}"
+                )
             # After that look: what a deployment brings back is assigned before the deployment is over.
             if transaction.is_deploying(config_id):
                 raise Conflict(f"the configuration {shown(config_id)} is being deployed")
@@ -202,7 +205,9 @@ class Configs:
         checked = await self._checker.check_schema(content)
         if not checked.report.is_valid:
             errors = [RefusedText.of(each) for each in checked.report.problems if each.severity is Severity.ERROR]
-            raise Unprocessable(f"the configuration has {len(errors)} errors; nothing was stored", errors=errors)
+            raise Unprocessable(
+                f"the configuration has {counted(len(errors), 'error')}; nothing was stored", errors=errors
+            )
         restart_required = False
         if before is not None:
             compared = await self._checker.compare(before, content, before_name="before", after_name="after")

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from sentinel.core.counted import counted
 from sentinel.core.hub import rollout_queries, rollout_state
 from sentinel.core.hub.deployment import Problem, Request, Targets
 from sentinel.core.hub.instance import Timeouts
@@ -151,7 +152,7 @@ class RolloutService:
             errors = [DeploymentProblem(field=each.field, message=each.message) for each in draft.plan.problems]
             raise Unprocessable("; ".join(each.message for each in errors), errors=errors)
         if draft.obstacles:
-            detail = f"{draft.to.name} has {len(draft.obstacles)} errors, so it cannot be deployed"
+            detail = f"{draft.to.name} has {counted(len(draft.obstacles), 'error')}, so it cannot be deployed"
             raise Unprocessable(detail, errors=draft.obstacles)
         work = partial(self._create_in, caller, request, draft, key, retry_of)
         made = await idempotency.attempt(key, partial(self._store.transact, work))

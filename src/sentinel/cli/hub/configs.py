@@ -18,6 +18,7 @@ from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.picture import Pictures
 from sentinel.cli.hub.version_argument import VERSION
 from sentinel.cli.options import OutputFormat
+from sentinel.core.counted import counted
 from sentinel.core.hub import versions
 from sentinel.core.hub.versions import VersionName
 from sentinel.core.proxy.problem import Level, Problem, Severity
@@ -125,7 +126,7 @@ def push(
             return _refuse(file or "", source, problems)
         message = f"{saved.config_id}@{saved.version} saved"
         if saved.warnings:
-            message += f" with {len(saved.warnings)} warnings"
+            message += f" with {counted(len(saved.warnings), 'warning')}"
         if saved.restart_required:
             message += "; the proxy has to restart for it"
         click.echo(message if output is OutputFormat.TABLE else options.encode(saved, output))
@@ -193,7 +194,7 @@ def _refuse(name: str, source: bytes, problems: Sequence[Problem]) -> int:
         for line in pictures.draw(problem):
             click.echo(line, err=True)
         click.echo("", err=True)
-    fail(f"{name}: not saved, {len(problems)} errors")
+    fail(f"{name}: not saved, {counted(len(problems), 'error')}")
     return ExitCode.MISCONFIGURED
 
 

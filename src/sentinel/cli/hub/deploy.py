@@ -15,10 +15,11 @@ from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.hub import deployment_screen, refusal
 from sentinel.cli.hub.client import HubClient, run
 from sentinel.cli.hub.deploy_options import deployment_options, request_body
-from sentinel.cli.hub.deployment_progress import Progress, counted, title
+from sentinel.cli.hub.deployment_progress import Progress, title
 from sentinel.cli.hub.deployment_watch import DeploymentWatch
 from sentinel.cli.hub.version_argument import VERSION
 from sentinel.cli.options import OutputFormat
+from sentinel.core.counted import counted
 from sentinel.core.hub.versions import VersionName
 from sentinel.drivers.rest.errors import RequestRejected
 from sentinel.hub.plan_documents import PlanDocument
@@ -128,6 +129,6 @@ def _plan_lines(plan: PlanDocument) -> Iterator[tuple[str, str | None]]:
         yield "", None
     batches = counted(len(plan.batches), "batch", "batches")
     duration = table.format_duration(timedelta(seconds=plan.estimated_seconds))
-    yield f"{counted(len(rows), 'instance', 'instances')} in {batches}, about {duration}", None
+    yield f"{counted(len(rows), 'instance')} in {batches}, about {duration}", None
     if plan.restart_required:
         yield "proxies have to restart for this change", "yellow"

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from sentinel.cli.table import format_number
+from sentinel.core.counted import counted
 from sentinel.core.hub.rollout_row import IN_FLIGHT, UNSUCCESSFUL, RowState
 from sentinel.core.hub.rollout_state import TERMINAL, RollbackState, RolloutState
 from sentinel.hub.deployment_documents import (
@@ -70,7 +71,7 @@ def with_row(progress: Progress, row: DeploymentInstanceDocument) -> Progress:
 def title(deployment: DeploymentDocument, targets: int) -> str:
     """Return what a deployment is about."""
     batches = counted(deployment.batch.total, "batch", "batches")
-    instances = counted(targets, "instance", "instances")
+    instances = counted(targets, "instance")
     return f"{deployment.config_id}@{deployment.version} to {instances} in {batches}, {deployment.strategy}"
 
 
@@ -125,7 +126,7 @@ def analysis_lines(analysis: AnalysisDocument) -> Iterator[str]:
     if analysis.outcome is None:
         yield "canary: watching"
         return
-    requests = counted(analysis.requests, "request", "requests")
+    requests = counted(analysis.requests, "request")
     reason = f": {analysis.reason}" if analysis.reason else ""
     yield f"canary: {analysis.outcome} after {requests}{reason}"
     for finding in analysis.findings:
@@ -143,11 +144,6 @@ def limit(finding: FindingDocument) -> str:
 def is_unsuccessful(row: DeploymentInstanceDocument) -> bool:
     """Whether something went wrong on this instance."""
     return row.state in UNSUCCESSFUL or row.state is RowState.ROLLBACK_FAILED
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """Return a number of things."""
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def _with_reason(state: str, reason: str) -> str:

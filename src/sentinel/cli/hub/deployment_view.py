@@ -13,8 +13,9 @@ from typing import Final
 import click
 import msgspec
 
-from sentinel.cli.hub.deployment_progress import Progress, counted, is_unsuccessful, joined, limit
+from sentinel.cli.hub.deployment_progress import Progress, is_unsuccessful, joined, limit
 from sentinel.cli.table import format_duration, format_number
+from sentinel.core.counted import counted
 from sentinel.core.hub.analysis import Outcome
 from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.rollout_row import IN_FLIGHT, RowState
@@ -161,7 +162,7 @@ def _share(free: int | None, batches: int, rows: int) -> tuple[int, int]:
 def _heading(progress: Progress, now: datetime) -> Iterator[Line]:
     found = progress.deployment
     line = Line(" ", Span(f"{found.config_id}@{found.version}", is_bold=True))
-    line.add(f" → {counted(len(progress.rows), 'instance', 'instances')} · {found.strategy.replace('_', ' ')} · ")
+    line.add(f" → {counted(len(progress.rows), 'instance')} · {found.strategy.replace('_', ' ')} · ")
     line.add(found.state, STATE_COLORS[found.state], is_bold=True)
     if found.rollback is not RollbackState.NONE:
         line.add(" · ").add(f"rollback {found.rollback}", _ROLLBACK_COLORS[found.rollback], is_bold=True)
@@ -215,7 +216,7 @@ def _waits_for(found: DeploymentDocument, position: int, now: datetime) -> str:
         return "watched"
     extended = found.analysis.extensions
     text = f"watched for {_span(max(found.analysis.ends - now, timedelta(0)))} more"
-    return f"{text}, extended {counted(extended, 'time', 'times')}" if extended else text
+    return f"{text}, extended {counted(extended, 'time')}" if extended else text
 
 
 def _bar(rows: Sequence[DeploymentInstanceDocument]) -> list[Span]:
