@@ -16,6 +16,7 @@ from sentinel.ports.hub_client import (
     DeploymentProgress,
     DrainNotice,
     FailureReason,
+    FetchedConfig,
     HubUnavailable,
     Instruction,
     Notice,
@@ -210,6 +211,24 @@ async def test_a_version_that_the_hub_refuses_is_reported_and_not_asked_again() 
         assert agent.calls.attempts["config"] == 1
         assert hub.reports[0].message == "the hub does not hand out secret@1: never assigned"
         assert agent.calls.attempts["register"] == 1
+
+
+@simulated
+async def test_a_hub_that_sends_another_version_is_not_asked_again() -> None:
+    class MixedUpHub(ScriptedHub):
+        async def config(self, version: str = "") -> FetchedConfig:
+            return await super().config("api@1")
+
+    hub = MixedUpHub()
+    hub.contents.update(CONTENTS)
+    async with harness(hub).running() as agent:
+        await passed()
+        hub.send(deployment("api@2"))
+        await passed(5 * MINUTE)
+
+        assert agent.calls.attempts["config"] == 1
+        assert agent.applier.contents == []
+        assert hub.reports[0].message == "the hub sent another version instead of api@2"
 
 
 @simulated

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 
+from tests.sim.agents import history as agents
 from tests.sim.history import simulate
 from tests.sim.trace import Violation
 
@@ -20,9 +21,9 @@ def _seeds(text: str) -> range:
 
 
 def _simulate(seed: int) -> tuple[int, str, str]:
-    """Return the seed, the digest of its history, and its violation or an empty string."""
+    """Return the seed, the digests of its histories, and their first violation or an empty string."""
     try:
-        return seed, simulate(seed).digest, ""
+        return seed, f"{simulate(seed).digest} {agents.simulate(seed).digest}", ""
     except Violation as violation:
         return seed, "", str(violation)
 
@@ -38,9 +39,11 @@ def _simulate_all(seeds: Iterable[int]) -> Iterator[tuple[int, str, str]]:
 
 def main() -> int:
     """Return 0 if no seed has a violation, else 1."""
-    parser = argparse.ArgumentParser(description="Simulate the whole loop, one history for each seed.")
+    parser = argparse.ArgumentParser(
+        description="Simulate the whole loop, and a hub with its agents, for each seed."
+    )
     parser.add_argument("seeds", nargs="+", type=_seeds, metavar="SEED|FIRST:END")
-    parser.add_argument("--digest", action="store_true", help="print a digest of each history")
+    parser.add_argument("--digest", action="store_true", help="print digests of the histories")
     arguments = parser.parse_args()
     logging.getLogger("sentinel").addHandler(
         logging.NullHandler()

@@ -9,16 +9,15 @@ same time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from itertools import count
-from typing import Any
 
 import msgspec
 
 from sentinel.ports.subscription import Message
 from sentinel.testing import loop
 from tests.sim.adapters import CLUSTERS, Behavior
+from tests.sim.deterministic_tasks import number_tasks
 from tests.sim.faults import randomness
 from tests.sim.message_checker import POISON
 from tests.sim.process import SimulatedProcess
@@ -50,23 +49,8 @@ def simulate(seed: int, planted: PlantedFault = NO_FAULT) -> Summary:
     return loop.run(_simulate(seed, planted), order=randomness(seed, "order"))
 
 
-class _NumberedTask(asyncio.Task[Any]):
-    """A task with a deterministic hash. A task group cancels its tasks in set order, which would otherwise depend
-    on memory addresses."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], *, number: int, **options: Any) -> None:
-        self._number = number
-        super().__init__(work, **options)
-
-    def __hash__(self) -> int:
-        return self._number
-
-
 async def _simulate(seed: int, planted: PlantedFault) -> Summary:
-    numbers = count()
-    asyncio.get_running_loop().set_task_factory(
-        lambda loop, work, **options: _NumberedTask(work, loop=loop, number=next(numbers), **options)
-    )
+    number_tasks()
     world = World(seed, planted)
     running = asyncio.create_task(SimulatedHistory(world).run())
     await asyncio.wait((running, world.trace.violated), return_when=asyncio.FIRST_COMPLETED)

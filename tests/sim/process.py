@@ -10,20 +10,27 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from sentinel.runtime.lifecycle.stopping import Stopping
-from tests.sim.network import Network
 from tests.sim.trace import Trace
 from tests.support.clocks import AdjustedClock
 
 DRAIN, _NO_DRAIN = timedelta(seconds=4), timedelta(0)
 
 
+class Link(Protocol):
+    """What connects a process with others."""
+
+    is_cut: bool
+
+    async def close(self) -> None: ...
+
+
 class SimulatedProcess(ABC):
     """A process that can be started, killed, stopped and started again."""
 
-    def __init__(self, name: str, trace: Trace, *, network: Network, skew: timedelta) -> None:
+    def __init__(self, name: str, trace: Trace, *, network: Link, skew: timedelta) -> None:
         self.name = name
         self.network = network
         self.clock = AdjustedClock(skew)

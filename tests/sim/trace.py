@@ -10,6 +10,7 @@ import asyncio
 import logging
 import traceback
 from collections import deque
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -22,6 +23,16 @@ _MAX_KEPT, _MAX_SHOWN = 2000, 80
 
 class Violation(AssertionError):
     """The simulation has found something forbidden. The message says what, and how to repeat it."""
+
+
+def first_violation(simulate: Callable[[int], object], seeds: Iterable[int]) -> str:
+    """Simulate seeds until one has a violation, and return its message; empty if none has."""
+    for seed in seeds:
+        try:
+            simulate(seed)
+        except Violation as violation:
+            return str(violation)
+    return ""
 
 
 class Trace:

@@ -74,9 +74,13 @@ class ApplierLink:
             except CallRefused as refused:
                 self._observer.fetched(task.version, refused)
                 self._applier.cannot_fetch(task, f"the hub does not hand out {task.version}: {refused}")
-            else:
-                self._observer.fetched(task.version, None)
+                continue
+            self._observer.fetched(task.version, None)
+            if content.version == task.version:
                 self._applier.supply(task, content)
+            else:
+                # It would send the same again, as often as it is asked.
+                self._applier.cannot_fetch(task, f"the hub sent another version instead of {task.version}")
 
     async def deliver_reports(self) -> bool:
         """Deliver reports in order. Returns whether the hub wants a heartbeat, whose answer says where to go back
