@@ -90,7 +90,7 @@ def test_a_seed_has_the_same_history_in_every_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=90,
         ).stdout
         for salt in ("1", "2")
     }

@@ -43,8 +43,8 @@ class Summary(msgspec.Struct, frozen=True):
     """From the end of the faults."""
     deployments: int
     rollbacks: int
-    failures: int
-    """Instances that have ended with a report why they do not run what is assigned."""
+    failures: tuple[str, ...]
+    """What instances say that do not run what is assigned to them."""
 
 
 class _Loop(loop.SimulatedLoop):
@@ -105,15 +105,27 @@ class AgentHistory:
 
     async def _act(self) -> None:
         """Do what users do."""
+        drawn = self._random.random()
+        if drawn < 0.5:
+            await self._assign()
+        elif drawn < 0.55:
+            name = self._random.choice(self._world.agents).name
+            await self._ask(f"assign nothing to {name}", lambda built: built.instances.unassign(_USER, name))
+        elif drawn < 0.9:
+            await self._deploy()
+        else:
+            await self._end_deployment()
+
+    async def _assign(self) -> None:
+        name, version = self._random.choice(self._world.agents).name, self._random.choice(VERSIONS)
+        self._world.checker.offered(name, version)
+        await self._ask(
+            f"assign {version.name} to {name}",
+            lambda built: built.instances.assign(_USER, name, version.parsed),
+        )
+
+    async def _deploy(self) -> None:
         agents, version = self._world.agents, self._random.choice(VERSIONS)
-        if self._random.random() < 0.6:
-            name = self._random.choice(agents).name
-            self._world.checker.offered(name, version)
-            await self._ask(
-                f"assign {version.name} to {name}",
-                lambda built: built.instances.assign(_USER, name, version.parsed),
-            )
-            return
         names = tuple(each.name for each in agents if self._random.random() < 0.7) or (agents[0].name,)
         for name in names:
             self._world.checker.offered(name, version)
@@ -134,11 +146,21 @@ class AgentHistory:
             lambda built: built.rollouts.create(_USER, request, key=None),
         )
 
+    async def _end_deployment(self) -> None:
+        """Abort the newest deployment, or roll it back, which may be over by then."""
+        deployment_id = max(self._world.checker.deployments, default=None)  # ids ascend
+        if deployment_id is None:
+            return
+        if self._random.random() < 0.5:
+            await self._ask("abort", lambda built: built.rollouts.abort(_USER, deployment_id))
+        else:
+            await self._ask("roll back", lambda built: built.rollouts.rollback(_USER, deployment_id))
+
     async def _ask(self, what: str, act: Callable[[BuiltHub], Awaitable[object]]) -> None:
         self._trace.note("user", f"asks: {what}")
         try:
             async with asyncio.timeout(30):
-                await self._world.hub.use(act)
+                await self._random.choice(self._world.hubs).use(act)
         except (Unavailable, TimeoutError, grpc.aio.AioRpcError):
             self._trace.note("user", "gets no answer")
         except (NotFound, Conflict, Invalid) as refused:
@@ -173,9 +195,10 @@ class AgentHistory:
         await agent.kill()
 
     async def _restart_hub(self) -> None:
-        await self._world.hub.kill()
+        hub = self._random.choice(self._world.hubs)
+        await hub.kill()
         await asyncio.sleep(self._random.choice((0.5, 10, 60)) * self._random.random())
-        self._world.hub.start()
+        hub.start()
 
     def _stop_faults(self) -> None:
         self._trace.note("world", "the faults stop")
@@ -211,18 +234,19 @@ class AgentHistory:
         return ""
 
     async def _summary(self, settled_after: timedelta) -> Summary:
-        world, failures = self._world, 0
+        world, failures = self._world, list[str]()
         for record in world.checker.deployments.values():
             rows = await world.backend.hub.deployment_rows(record.id, limit=100)
             world.checker.check_deployment(record, list(rows))
         for each in world.agents:
             stored = await world.backend.hub.instance(each.name)
-            failures += stored is not None and not stored.sync.is_in_sync
+            if stored is not None and not stored.sync.is_in_sync:
+                failures.append(stored.life.message)
         rollouts = [each.rollout for each in world.checker.deployments.values()]
         return Summary(
             digest=world.trace.digest,
             settled_after=settled_after,
             deployments=len(rollouts),
             rollbacks=sum(each.rollback != "none" for each in rollouts),
-            failures=failures,
+            failures=tuple(failures),
         )

@@ -1,4 +1,4 @@
-"""The hub as a process that can be killed. Its database outlives it."""
+"""A hub as a process that can be killed. Its database outlives it, and other hubs share it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ class SimulatedHub:
 
     def __init__(
         self,
+        name: str,
         trace: Trace,
         *,
         backend: MemoryBackend,
         randomness: Callable[[int], bytes],
         loops: Loops = lambda loops: loops,
     ) -> None:
+        self.name = name
         self.built: BuiltHub | None = None
         """None while it is down."""
         self._trace = trace
@@ -60,7 +62,7 @@ class SimulatedHub:
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def start(self) -> None:
-        self._trace.note("hub", "starts")
+        self._trace.note(self.name, "starts")
         clock = SimulatedClock()
         self.built = build_hub(
             SETTINGS,
@@ -80,13 +82,13 @@ class SimulatedHub:
             unavailable_reason=self._backend.database.unavailable_reason,
             auditor=self._auditor,
             clock=clock,
-            log=self._trace.log("hub"),
+            log=self._trace.log(self.name),
         )
         for loop in self._loops(self.built.component.part.loops):
             self._do(loop(Stopping()))
 
     async def kill(self) -> None:
-        self._trace.note("hub", "is killed")
+        self._trace.note(self.name, "is killed")
         self.built = None
         await cancel_all(self._tasks)
 

@@ -7,7 +7,7 @@ what is between them is simulated, so that what a status or a message means is d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -57,7 +57,7 @@ class AgentLink:
         name: str,
         trace: Trace,
         *,
-        hub: SimulatedHub,
+        hubs: Sequence[SimulatedHub],
         faults: FaultRates,
         random: Random,
         on_request: Callable[[str, Message], None],
@@ -71,7 +71,8 @@ class AgentLink:
         self.random = random
         self.alter_response = alter_response
         self._trace = trace
-        self._hub = hub
+        self._hubs = hubs
+        self._hub = hubs[0]
         self._on_request = on_request
         self._alter_request = alter_request
         self._background: dict[asyncio.Task[None], None] = {}
@@ -82,6 +83,11 @@ class AgentLink:
 
     async def call(self, method: str, request: Message, *, timeout: float) -> Any:
         """Make a call. Raises what a channel raises."""
+        if method == "Register":
+            # What balances connections may choose another hub for each.
+            self._hub = self.random.choice(self._hubs)
+        elif method != "Heartbeat":
+            self._trace.note(self.name, f"calls {method}")
         request = self._alter_request(method, request)
         self._on_request(method, request)
         try:
@@ -117,13 +123,13 @@ class AgentLink:
         await cancel_all(self._background)
 
     async def _exchange(self, method: str, request: bytes) -> bytes:
-        transmission = self.transmission(method)
+        hub, transmission = self._hub, self.transmission(method)
         if transmission is Transmission.LOST:
             await self._fail()
         if transmission is Transmission.TWICE:
-            self.spawn(self._repeat(method, request))
+            self.spawn(self._repeat(hub, method, request))
         await asyncio.sleep(self.delay())
-        response = await self._hub.call(method, request)
+        response = await hub.call(method, request)
         if transmission is Transmission.UNANSWERED or self.is_cut:
             await self._fail()
         await asyncio.sleep(self.delay())
@@ -136,11 +142,11 @@ class AgentLink:
             raise failed(grpc.StatusCode.UNAVAILABLE, "Socket closed")
         await asyncio.Event().wait()
 
-    async def _repeat(self, method: str, request: bytes) -> None:
+    async def _repeat(self, hub: SimulatedHub, method: str, request: bytes) -> None:
         """Let a copy of a call arrive later. Nobody waits for its response."""
         await asyncio.sleep(min(self.delay() * 20, _MAX_DELAY.total_seconds()))
         try:
-            await self._hub.call(method, request)
+            await hub.call(method, request)
         except grpc.aio.AioRpcError:
             self._trace.note(self.name, f"a copy of {method} is refused")
 

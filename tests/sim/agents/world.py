@@ -1,4 +1,4 @@
-"""A hub and the agents of some instances, with all that a seed determines about them."""
+"""One or two hubs and the agents of some instances, with all that a seed determines about them."""
 
 from __future__ import annotations
 
@@ -44,19 +44,24 @@ class AgentWorld:
         self.faults = FaultRates(randomness(seed, "agents/weather"))
         self.backend = backends.memory(faults=self.faults.database_fault)
         self.checker = AgentChecker(trace, self.backend.memory.tables(RolloutTables))
-        self.hub = SimulatedHub(
-            trace,
-            backend=self.backend,
-            randomness=randomness(seed, "agents/ids").randbytes,
-            loops=planted.loops,
-        )
+        self.hubs = [
+            SimulatedHub(
+                name,
+                trace,
+                backend=self.backend,
+                randomness=randomness(seed, f"agents/{name}").randbytes,
+                loops=planted.loops,
+            )
+            for name in random.choice((("hub-1",), ("hub-1", "hub-2")))
+        ]
         self.agents = [self._agent(f"edge-{number}", planted) for number in range(1, random.choice((2, 3, 4)) + 1)]
 
     async def open(self) -> None:
         """Store the versions, and start the hub and the agents."""
         await self.backend.database.open()
         await self.backend.hub.transact(self._add_versions)
-        self.hub.start()
+        for hub in self.hubs:
+            hub.start()
         for each in self.agents:
             each.start()
 
@@ -65,7 +70,8 @@ class AgentWorld:
         for each in self.agents:
             await each.kill()
             await each.network.close()
-        await self.hub.kill()
+        for hub in self.hubs:
+            await hub.kill()
 
     def _add_versions(self, transaction: HubTransaction) -> None:
         now = self.clock.now()
@@ -94,7 +100,7 @@ class AgentWorld:
         link = AgentLink(
             name,
             self.trace,
-            hub=self.hub,
+            hubs=self.hubs,
             faults=self.faults,
             random=random,
             on_request=partial(self.checker.requested, name),
