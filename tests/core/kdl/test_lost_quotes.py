@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
@@ -153,3 +155,80 @@ def test_more_lost_quotes_than_problems_end_with_their_lines() -> None:
 
     assert [node.block is None for node in nodes[-3:]] == [False, True, True]
     assert nodes[-1].arguments[0].value == "x { }"
+
+
+MULTILINE = 'a {\n  b """\n    one 10s "x"\n    { two\n    """ k=1\n  c\n}\nd """\n  x\n  """\ne ""\n'
+RAW = 'a {\n  b #"""\n    one 10s "x"\n    { two\n    """# k=1\n  c\n}\nd #"""\n  x\n  """#\n'
+
+
+@pytest.mark.parametrize(
+    "at", [found.start() + each for found in re.finditer('"""', MULTILINE) for each in range(3)]
+)
+def test_a_quote_lost_around_lines_is_one_problem(at: int) -> None:
+    parsed = kdl.parse(MULTILINE[:at] + MULTILINE[at + 1 :])
+
+    assert [(each.code, each.line) for each in parsed.problems] == [
+        (Code.UNCLOSED_STRING, MULTILINE.count("\n", 0, at) + 1)
+    ]
+    assert kdl.print_document(parsed.document) == kdl.print_document(kdl.parse(MULTILINE).document)
+
+
+@pytest.mark.parametrize("at", [each.start() + at for each in re.finditer('"""#', RAW) for at in range(4)])
+def test_what_is_lost_after_raw_lines_is_one_problem(at: int) -> None:
+    parsed = kdl.parse(RAW[:at] + RAW[at + 1 :])
+
+    assert [(each.code, each.line) for each in parsed.problems] == [
+        (Code.UNCLOSED_STRING, RAW.count("\n", 0, at) + 1)
+    ]
+    assert kdl.print_document(parsed.document) == kdl.print_document(kdl.parse(RAW).document)
+
+
+def test_lines_without_a_closing_quote_may_have_other_mistakes() -> None:
+    problems = kdl.parse('a """\n  \\q\n  ""\nb """\n  x\n  """').problems
+
+    assert [(each.code, each.line) for each in problems] == [(Code.BAD_ESCAPE, 2), (Code.UNCLOSED_STRING, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('a ""\n  x true\n  """', '1:3: expected """ before the lines of a text, got "" (write """)'),
+        ('a """\n  x\n  ""', '3:3: expected """ after the lines of a text, got "" (write """)'),
+        ('a #"""\n  x\n  """', '3:3: expected """# after the lines of a text, got """ (write """#)'),
+        (
+            'a """\n x\n  ""',
+            '1:3: expected """ after this """, got the end of the file (write """ on a line of its own)',
+        ),
+        (
+            'a ##"""\n  x\n  ""\n',
+            '1:3: expected """## after this ##""", got the end of the file (write """## on a line of its own)',
+        ),
+    ],
+)
+def test_the_quotes_around_lines_are_suggested(text: str, expected: str) -> None:
+    assert [str(problem) for problem in kdl.parse(text).problems] == [expected]
+
+
+def test_an_empty_text_before_other_lines_stays_empty() -> None:
+    problems = kdl.parse('a ""\nb true\nc """\n  x\n  """\nd """x\n  """').problems
+
+    assert [each.code for each in problems] == [Code.BARE_KEYWORD, Code.BAD_MULTILINE_STRING]
+
+
+def test_of_two_empty_texts_the_one_right_before_the_lines_lacks_a_quote() -> None:
+    parsed = kdl.parse('a ""\nb ""\n  x\n  """')
+
+    assert [(each.code, each.line) for each in parsed.problems] == [(Code.UNCLOSED_STRING, 2)]
+    assert kdl.print_document(parsed.document) == 'a ""\nb "x"\n'
+
+
+def test_an_empty_text_before_lines_that_are_not_indented_stays_empty() -> None:
+    problems = kdl.parse('a ""\nb true\n  """\n  x\n  """').problems
+
+    assert [each.code for each in problems] == [Code.BARE_KEYWORD]
+
+
+def test_more_empty_texts_than_problems_stay_empty() -> None:
+    parsed = kdl.parse('a ""\n x\n """\n' * (kdl.MAX_PROBLEMS + 2) + "b true")
+
+    assert parsed.problems[-1].code is Code.TOO_MANY_PROBLEMS

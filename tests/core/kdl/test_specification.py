@@ -197,7 +197,7 @@ REJECTED = {
     'a #"b': (Code.UNCLOSED_STRING, 1, 3),
     'a r#"b': (Code.UNCLOSED_STRING, 1, 3),
     'a """\nb': (Code.UNCLOSED_STRING, 1, 3),
-    'a #"""\nb\n"""': (Code.UNCLOSED_STRING, 1, 3),
+    'a #"""\nb\n"""': (Code.UNCLOSED_STRING, 3, 1),
     'a "b\nc"': (Code.NEWLINE_IN_STRING, 1, 3),
     'a #"b\nc"#': (Code.NEWLINE_IN_STRING, 1, 3),
     'a "\\x"': (Code.BAD_ESCAPE, 1, 4),

@@ -115,6 +115,14 @@ def test_a_quote_that_is_missing_is_one_problem(quote: int) -> None:
     assert [(problem.level, problem.code) for problem in report.problems] == [(Level.SYNTAX, "unclosed-string")]
 
 
+@pytest.mark.parametrize("brace", [at for at, char in enumerate(VALID) if char in "{}"])
+def test_a_wrong_brace_is_one_problem(brace: int) -> None:
+    for wrong in ("[", "(", "{{") if VALID[brace] == "{" else ("]", ")"):
+        report = check(kdl.parse(VALID[:brace] + wrong + VALID[brace + 1 :]))
+
+        assert [(problem.level, problem.code) for problem in report.problems] == [(Level.SYNTAX, "wrong-brace")]
+
+
 @pytest.mark.parametrize(
     ("line", "damaged"),
     [

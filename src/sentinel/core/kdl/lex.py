@@ -14,7 +14,6 @@ from typing import Final
 from sentinel.core.kdl import quoted
 from sentinel.core.kdl.characters import NEWLINE, NEWLINES, NOT_IN_WORDS, SPACES
 from sentinel.core.kdl.edits import Edits
-from sentinel.core.kdl.lost_quotes import LostQuote
 from sentinel.core.kdl.problems import Code, ProblemList, shortened
 from sentinel.core.kdl.source import Source
 
@@ -216,22 +215,3 @@ class Scanner(Source):
         message = "expected */ after this /*, got the end of the file"
         self.report(Code.UNCLOSED_COMMENT, start, message, "write */ where the comment ends")
         return len(self.text)
-
-
-class RepairingScanner(Scanner):
-    """Reads strings of which a quote is missing as what they were meant to be."""
-
-    def __init__(self, text: str, problems: ProblemList, *, start: int, lost: dict[int, LostQuote]) -> None:
-        self._lost = lost
-        super().__init__(text, problems, start=start)
-
-    def advance(self) -> None:
-        """Go to the next token."""
-        lost = self._lost.get(self.end)
-        if lost is None:
-            super().advance()
-            return
-        self.start, self.end = lost.start, lost.end
-        self.line, self.column = self._next_line, lost.start - self._line_start + 1
-        self.kind = Kind.STRING
-        self.value = quoted.read_lost(self, lost)

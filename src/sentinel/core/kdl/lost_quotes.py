@@ -15,7 +15,9 @@ from typing import Final
 
 import msgspec
 
+from sentinel.core.kdl import strings
 from sentinel.core.kdl.characters import NEWLINES, SPACES
+from sentinel.core.kdl.problems import MAX_PROBLEMS
 
 _PIECE: Final = re.compile(r'\\(?s:.)|((?:(?<![\w#.-])r)?(?<!#)#*+")')
 """An escape, or a quote with what stands before it in a raw string."""
@@ -29,6 +31,10 @@ _OUTSIDE: Final = re.compile(rf"(?<=[^{SPACES}])[{SPACES}]++(?:[{{}}]|//|/\*|\\[
 _NEXT_PROPERTY: Final = re.compile(rf"(?<=[^{SPACES}])[{SPACES}]++[A-Za-z_][\w.-]*+=\Z")
 _NEXT_NODE: Final = re.compile(rf"([^{SPACES};]++);[{SPACES}]*+[A-Za-z_][\w-]*+[{SPACES}]++[^{SPACES}}}]")
 """A word before a semicolon and another node. Values of headers have semicolons, too, but no node after them."""
+
+_EMPTY_AT_END: Final = re.compile(rf'(?<!["\\#])""(?=[{NEWLINES}])')
+"""What is left of the quotes before a multi-line string if one of them is missing."""
+_THREE: Final = re.compile(rf'([{NEWLINES}][{SPACES}]*+)?+"""')
 
 
 class LostQuote(msgspec.Struct, frozen=True, gc=False):
@@ -67,6 +73,24 @@ def find(text: str, start: int, end: int) -> LostQuote | None:
         else:
             opened = None
     return None if opened is None else _without_closing(text, opened, end, is_last=True)
+
+
+def find_openings(text: str) -> frozenset[int]:
+    """Return where one of the three quotes before a multi-line string is missing.
+
+    The next three quotes of the document stand at the start of a line, and are indented like all lines between.
+    """
+    found = dict[int, int]()
+    closing: re.Match[str] | None = None
+    for empty in _EMPTY_AT_END.finditer(text):
+        if closing is None or closing.start() < empty.end():
+            closing = _THREE.search(text, empty.end())
+        if closing is None or len(found) == MAX_PROBLEMS:
+            break
+        if closing[1] is not None:
+            found[closing.end() - len('"""')] = empty.end()
+    bodies = ((start, strings.dedent(text[start:end], is_raw=False)) for end, start in found.items())
+    return frozenset(start - len('""') for start, value in bodies if isinstance(value, str))
 
 
 def _without_opening(text: str, start: int, quote: int) -> LostQuote:

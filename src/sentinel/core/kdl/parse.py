@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from sentinel.core.kdl import lost_quotes
 from sentinel.core.kdl import text as texts
 from sentinel.core.kdl.characters import NEWLINE
 from sentinel.core.kdl.document import Document, Node, Place
@@ -25,7 +24,6 @@ from sentinel.core.kdl.lex import (
     TERMINATORS,
     VALUES,
     Kind,
-    RepairingScanner,
     Scanner,
 )
 from sentinel.core.kdl.printer import print_name
@@ -53,28 +51,8 @@ class Parsed(msgspec.Struct, frozen=True):
         return not self.problems
 
 
-def parse(source: str | bytes) -> Parsed:
-    """Read a document and find all its problems. Never raises."""
-    if texts.size_of(source) > texts.MAX_BYTES:
-        message = f"expected at most {texts.MAX_BYTES} bytes, got more"
-        return Parsed(Document(is_damaged=True), (Problem(Code.TOO_LARGE, None, None, message),))
-    if (encoding := texts.other_encoding(source)) is not None:
-        message, suggestion = f"expected UTF-8, got {encoding}", "save the file as UTF-8"
-        return Parsed(Document(is_damaged=True), (Problem(Code.INVALID_UTF8, 1, 1, message, suggestion),))
-    problems = ProblemList()
-    text = texts.read(source, problems)
-    scanner = Scanner(text.text, problems, start=text.start)
-    parsed = _parsed(scanner)
-    lost = {found.start: found for piece in scanner.open_strings if (found := lost_quotes.find(text.text, *piece))}
-    if not lost:
-        return parsed
-    del parsed
-    problems = ProblemList()
-    texts.read(source, problems)
-    return _parsed(RepairingScanner(text.text, problems, start=text.start, lost=lost))
-
-
-def _parsed(scanner: Scanner) -> Parsed:
+def read_document(scanner: Scanner) -> Parsed:
+    """Read a document as the scanner sees it."""
     parser = _Parser(scanner)
     nodes, is_damaged = parser.nodes()
     is_damaged |= parser.is_misnested or scanner.is_cut

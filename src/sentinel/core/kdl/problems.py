@@ -34,6 +34,7 @@ class Code(StrEnum):
     UNCLOSED_COMMENT = "unclosed-comment"
     UNCLOSED_BLOCK = "unclosed-block"
     UNOPENED_BLOCK = "unopened-block"
+    WRONG_BRACE = "wrong-brace"
     ARRAY = "array"
     NUMERIC_NAME = "numeric-name"
     NEEDS_QUOTES = "needs-quotes"

@@ -23,6 +23,7 @@ _MULTILINE_BODY: Final = re.compile(r'(?:[^"\\]++|\\(?s:.)|"(?!""))*+')
 _ESCAPED_QUOTES: Final = re.compile(rf'\\"([^"\\{NEWLINES}]*+)\\"')
 _RAW_QUOTE: Final = re.compile(r'"#|#"')
 _AFTER_STRING: Final = re.compile(rf"[{SPACES}{NEWLINES};}})=\\,\]]|/[/*-]|\Z")
+_ALMOST_CLOSING: Final = re.compile(rf'[{NEWLINES}][{SPACES}]*+(""(?!")#*+|"""#*+)(?=[{SPACES}{NEWLINES};}})]|\Z)')
 _STOP: Final = re.compile(f'["{NEWLINES}]')
 _SPACE: Final = re.compile(f"[{SPACES}]")
 _THREE: Final = '"""'
@@ -72,6 +73,13 @@ def read_lost(source: Source, lost: LostQuote) -> str:
         f"write {shortened(strings.quote(value))}",
     )
     return value
+
+
+def read_lost_opening(source: Source) -> tuple[str, int]:
+    """Report a multi-line string that starts with two quotes, and return its value and end."""
+    message = f'expected {_THREE} before the lines of a text, got ""'
+    source.report(Code.UNCLOSED_STRING, source.start, message, f"write {_THREE}")
+    return _multiline(source, source.start + 2, "")
 
 
 def _escaped(source: Source, start: int) -> tuple[str, int]:
@@ -127,8 +135,12 @@ def _version_1_raw(source: Source, start: int, count: int) -> tuple[str, int]:
 
 def _multiline(source: Source, start: int, hashes: str) -> tuple[str, int]:
     text, closing = source.text, _THREE + hashes
-    end = text.find(closing, start) if hashes else _end(_MULTILINE_BODY, text, start)
-    if end < 0 or not text.startswith(closing, end):
+    end = _find(source, closing, start) if hashes else _end(_MULTILINE_BODY, text, start)
+    is_closed = end >= 0 and text.startswith(closing, end)
+    value = strings.dedent(text[start:end], is_raw=bool(hashes)) if is_closed else None
+    if not isinstance(value, str) and (lost := _lost_closing(source, start, end, hashes)) is not None:
+        return lost
+    if value is None:
         source.is_cut = True
         source.report(
             Code.UNCLOSED_STRING,
@@ -139,12 +151,29 @@ def _multiline(source: Source, start: int, hashes: str) -> tuple[str, int]:
         return text[start:], len(text)
     if not hashes:
         _report_bad_escapes(source, start, end)
-    value = strings.dedent(text[start:end], is_raw=bool(hashes))
     if not isinstance(value, str):
         fault, line = value
         _report_fault(source, fault, line, start, end, hashes)
         value = text[start:end]
     return value, end + len(closing)
+
+
+def _lost_closing(source: Source, start: int, end: int, hashes: str) -> tuple[str, int] | None:
+    """Return the value and end of a multi-line string that has all but one character of its closing quotes."""
+    text, closing = source.text, _THREE + hashes
+    found = _ALMOST_CLOSING.search(text, start, len(text) if end < 0 else end)
+    while found is not None and len(found[1]) != len(closing) - 1:
+        found = _ALMOST_CLOSING.search(text, found.end(), len(text) if end < 0 else end)
+    if found is None:
+        return None
+    value = strings.dedent(text[start : found.start(1)], is_raw=bool(hashes))
+    if not isinstance(value, str):
+        return None
+    if not hashes:
+        _report_bad_escapes(source, start, found.start(1))
+    message = f"expected {closing} after the lines of a text, got {found[1]}"
+    source.report(Code.UNCLOSED_STRING, found.start(1), message, f"write {closing}")
+    return value, found.end()
 
 
 def _report_bad_escapes(source: Source, start: int, end: int) -> None:

@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
-from sentinel.core.kdl.parse import corrections, parse
+from sentinel.core.kdl.parse import corrections
 from sentinel.core.kdl.problems import Problem
+from sentinel.core.kdl.reading import parse
 
 _VERSION: Final = re.compile("(\ufeff?/-[ \t]*kdl-version[ \t]+)1(?=[ \t]*[\r\n])")
 

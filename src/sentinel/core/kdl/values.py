@@ -144,6 +144,12 @@ def read_list(scanner: Scanner, *, in_property: bool = False) -> list[Value] | N
     return values
 
 
+def end_of_list(scanner: Scanner) -> int | None:
+    """Return where the `[…]` at the current token ends, or None if that is no list."""
+    found = _ARRAY.match(scanner.text, scanner.start)
+    return None if found is None else found.end()
+
+
 def warn_of_url(scanner: Scanner) -> None:
     """Warn if the current token, a comment, is the rest of a URL without quotes."""
     start = scanner.start

@@ -1,0 +1,64 @@
+"""The scanner that reads what has a mistake as what it was meant to be.
+
+`lost_quotes` and `wrong_braces` find such mistakes, each of which would otherwise cause others. Each is reported
+where the scanner meets it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sentinel.core.kdl import quoted
+from sentinel.core.kdl.lex import Kind, Scanner
+from sentinel.core.kdl.lost_quotes import LostQuote
+from sentinel.core.kdl.problems import Code, ProblemList
+
+
+class Repairs(msgspec.Struct, frozen=True):
+    """What to read differently from how it is written, by offset."""
+
+    strings: dict[int, LostQuote] = {}
+    """Strings of which a quote is missing."""
+    openings: frozenset[int] = frozenset()
+    """Pairs of quotes that should be the three before a multi-line string."""
+    braces: dict[int, Kind] = {}
+    """Braces, and characters that should be one: an opening or closing one, or white space for one too many."""
+
+
+class RepairingScanner(Scanner):
+    """Reads what has a mistake as what it was meant to be."""
+
+    def __init__(self, text: str, problems: ProblemList, *, start: int, repairs: Repairs) -> None:
+        self._repairs = repairs
+        super().__init__(text, problems, start=start)
+
+    def advance(self) -> None:
+        """Go to the next token."""
+        start, repairs = self.end, self._repairs
+        if (lost := repairs.strings.get(start)) is not None:
+            self._begin(Kind.STRING)
+            self.end = lost.end
+            self.value = quoted.read_lost(self, lost)
+        elif start in repairs.openings:
+            self._begin(Kind.STRING)
+            self.value, self.end = quoted.read_lost_opening(self)
+            self.move_to(self.end)
+        elif (meant := repairs.braces.get(start)) is not None:
+            self._begin(meant)
+            self.end = start + 1
+            self._report_brace()
+        else:
+            super().advance()
+
+    def _begin(self, kind: Kind) -> None:
+        self.kind, self.start = kind, self.end
+        self.line, self.column = self._next_line, self.start - self._line_start + 1
+
+    def _report_brace(self) -> None:
+        got = self.text[self.start]
+        if self.kind is Kind.SPACE:
+            self.report_here(Code.WRONG_BRACE, f"expected one {got}, got two", "remove one of them")
+            return
+        what = "opens" if self.kind is Kind.OPEN else "closes"
+        message = f"expected {self.kind.value}, which {what} a block, got {got}"
+        self.report_here(Code.WRONG_BRACE, message, f"write {self.kind.value}")
