@@ -157,12 +157,12 @@ def test_more_lost_quotes_than_problems_end_with_their_lines() -> None:
     assert nodes[-1].arguments[0].value == "x { }"
 
 
-MULTILINE = 'a {\n  b """\n    one 10s "x"\n    { two\n    """ k=1\n  c\n}\nd """\n  x\n  """\ne ""\n'
+MULTILINE = 'a {\n  b """\n    one 10s "x" \\"""\n    { two\n    """ k=1\n  c\n}\nd """\n  x\n  """\ne ""\n'
 RAW = 'a {\n  b #"""\n    one 10s "x"\n    { two\n    """# k=1\n  c\n}\nd #"""\n  x\n  """#\n'
 
 
 @pytest.mark.parametrize(
-    "at", [found.start() + each for found in re.finditer('"""', MULTILINE) for each in range(3)]
+    "at", [found.start() + each for found in re.finditer(r'(?<!\\)"""', MULTILINE) for each in range(3)]
 )
 def test_a_quote_lost_around_lines_is_one_problem(at: int) -> None:
     parsed = kdl.parse(MULTILINE[:at] + MULTILINE[at + 1 :])

@@ -34,7 +34,7 @@ _NEXT_NODE: Final = re.compile(rf"([^{SPACES};]++);[{SPACES}]*+[A-Za-z_][\w-]*+[
 
 _EMPTY_AT_END: Final = re.compile(rf'(?<!["\\#])""(?=[{NEWLINES}])')
 """What is left of the quotes before a multi-line string if one of them is missing."""
-_THREE: Final = re.compile(rf'([{NEWLINES}][{SPACES}]*+)?+"""')
+_THREE: Final = re.compile(rf'([{NEWLINES}][{SPACES}]*+)?+(?<!\\)"""')
 
 
 class LostQuote(msgspec.Struct, frozen=True, gc=False):
