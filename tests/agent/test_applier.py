@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from sentinel.core.agent.orders import ReportState, Source
@@ -11,7 +12,7 @@ from sentinel.testing.clock import START
 from sentinel.testing.loop import simulated
 from sentinel.testing.proxy_control import MemoryProxy
 from sentinel.testing.state_dir import MemoryStateDir
-from tests.support.agent.applying import V1, V2, V3, ApplyingAgent, order, task
+from tests.support.agent.applying import SETTLED, V1, V2, V3, ApplyingAgent, order, task
 
 COMPLETED = [ReportState.ACCEPTED, ReportState.IN_PROGRESS, ReportState.VALIDATING, ReportState.COMPLETED]
 
@@ -301,6 +302,25 @@ async def test_a_file_changed_by_hand_is_left_until_the_next_assignment() -> Non
     )
     assert agent.proxy.text == V2
     assert (restored.hash, restored.message) == (content_hash(V2), "")
+
+
+@simulated
+async def test_what_cannot_be_put_back_is_tried_again() -> None:
+    before = ApplyingAgent()
+    async with before.running():
+        await before.apply(task("api@2"))
+    before.proxy.text = None
+    before.proxy.refuses["restore"] = ProxyFailure("read-only file system")
+
+    agent = ApplyingAgent(proxy=before.proxy, state_dir=before.state_dir)
+    async with agent.running():
+        assert "api@2 could not be put back: read-only" in (await agent.applier.observe()).message
+        agent.proxy.refuses.clear()
+        await agent.applier.observe()
+        await asyncio.sleep(SETTLED.total_seconds())
+
+        assert agent.proxy.text == agent.proxy.running == V2
+        assert agent.applier.running.message == ""
 
 
 @simulated

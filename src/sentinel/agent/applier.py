@@ -57,6 +57,7 @@ class Applier:
         self._state_problem = ""
         self._health_problem = ""
         self._start_problem = ""
+        self._is_put_back_due = False
         self._is_draining = False
         self._early: list[Task] = []
         """What was received before the state was loaded."""
@@ -104,7 +105,7 @@ class Applier:
             while self._action is not None or not stopping.requested:
                 if self._action is not None:
                     await self._step(self._action)
-                elif not await self._begin():
+                elif not await self._begin() and not await self._put_back_again():
                     self._idle.set()
                     self._woken.clear()
                     await stopping.interrupts(self._woken.wait())
@@ -163,6 +164,9 @@ class Applier:
         self._change(lambda state: states.expire(state, now))
         if self._state_problem:
             await self._save()  # the disk may have space again
+        if self._start_problem:
+            self._is_put_back_due = True
+            self._woken.set()
         if self._action is None:
             problem = await self._actions.health_problem()
             if self._action is None:
@@ -270,12 +274,26 @@ class Applier:
 
     async def _put_back(self, applied: Applied) -> None:
         """Put the last good version where it was if the file has vanished, and the secrets that belong to it."""
+        problem = ""
         try:
             if await self._actions.put_back(applied):
                 self._log.warning("config.put_back", version=applied.version)
         except (StateDirFailure, ProxyFailure) as failure:
-            self._start_problem = f"{applied.version} could not be put back: {failure}"
-            self._log.warning("config.not_put_back", version=applied.version, reason=str(failure))
+            problem = f"{applied.version} could not be put back: {failure}"
+            if problem != self._start_problem:
+                self._log.warning("config.not_put_back", version=applied.version, reason=str(failure))
+        self._start_problem = problem
+
+    async def _put_back_again(self) -> bool:
+        """Try once more what has failed at the start, if it is time to. Returns whether anything was done."""
+        is_due, self._is_put_back_due = self._is_put_back_due, False
+        applied = self._state.applied
+        if not is_due or not self._start_problem or applied is None or self._is_draining:
+            return False
+        self._idle.clear()
+        await self._put_back(applied)
+        await self._look()
+        return True
 
     async def _look(self) -> None:
         """Find out what a heartbeat says."""

@@ -29,6 +29,8 @@ _CIRCUMSTANCES = (
     "the version was never assigned to this instance",
 )
 """Other reasons than a defect of the version, which end a deployment's version on an instance for good."""
+_OVERCOME = ("put back", "is not healthy", "changed by hand", "is missing", "cannot be compared")
+"""What may be said for a while, and not any more once the last fault is over."""
 
 
 class AgentChecker:
@@ -81,9 +83,12 @@ class AgentChecker:
             return f"it runs {_name(proxy.running)}, but its file is {_name(proxy.text)}"
         if proxy.defects.get(proxy.running or ""):
             return f"it runs {_name(proxy.running)}, which does not work there"
+        message = stored.life.message
+        if any(each in message for each in _OVERCOME):
+            return f'it says what is no longer true: "{message}"'
         if assignment is None:
             return ""
-        wanted, message = BY_NAME[str(assignment.version)], stored.life.message
+        wanted = BY_NAME[str(assignment.version)]
         if proxy.text == wanted.text:
             return "" if stored.sync.is_in_sync else "the hub does not know that it is in sync"
         reason = next((each for each in message.split("; ") if each.startswith(f"{wanted.name}: ")), "")
