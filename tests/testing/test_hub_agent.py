@@ -13,9 +13,6 @@ from sentinel.testing.hub_agent import Behavior, HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 from tests.support.hub.in_process import SECOND, USER, InProcessHub
 
-LOOPS = 4
-"""How many loops of a hub sleep."""
-
 
 @pytest.fixture
 async def hub() -> AsyncIterator[InProcessHub]:
@@ -29,7 +26,7 @@ async def running(hub: InProcessHub, behavior: Behavior) -> AsyncIterator[HubAge
     """An agent that has sent its first heartbeat."""
     agent = hub.agent()
     task = asyncio.create_task(agent.run(behavior))
-    await hub.clock.until_asleep(LOOPS + 1)
+    await hub.clock.until_asleep(hub.sleeping_loops + 1)
     yield agent
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -69,7 +66,7 @@ async def test_it_may_never_apply(hub: InProcessHub) -> None:
     async with running(hub, Behavior(subscribes=False, applies=False)) as agent:
         await hub.assign("api@1")
         await hub.clock.advance(30 * SECOND)
-        await hub.clock.until_asleep(LOOPS + 1)
+        await hub.clock.until_asleep(hub.sleeping_loops + 1)
 
         assert agent.running_version == ""
         assert [action.type for action in agent.actions] == [pb.PendingAction.FETCH_CONFIG]
@@ -80,7 +77,7 @@ async def test_it_may_report_a_wrong_hash(hub: InProcessHub) -> None:
         await hub.assign("api@1")
         for _ in range(2):
             await hub.clock.advance(30 * SECOND)
-            await hub.clock.until_asleep(LOOPS + 1)
+            await hub.clock.until_asleep(hub.sleeping_loops + 1)
 
         assert agent.running_version == "api@1"
         assert not (await hub.instance()).sync.is_in_sync

@@ -85,6 +85,8 @@ class InProcessHub:
             auditor=Auditor(),
             clock=self.clock,
         )
+        self.sleeping_loops = 0
+        """How many loops of the hub sleep while it has nothing to do."""
         self._stopping = Stopping()
         self._stack = AsyncExitStack()
 
@@ -95,7 +97,8 @@ class InProcessHub:
         asleep = len(self.clock.wake_times)
         tasks = [asyncio.create_task(loop(self._stopping)) for loop in (*part.loops, listener.run)]
         # All but the feed, which waits for events, and the runner, which waits for deployments.
-        await self.clock.until_asleep(asleep + len(tasks) - 2)
+        self.sleeping_loops = len(tasks) - 2
+        await self.clock.until_asleep(asleep + self.sleeping_loops)
 
         async def stop() -> None:
             self._stopping.request()
