@@ -97,7 +97,7 @@ class Applier:
     async def run(self, stopping: Stopping) -> None:
         """Apply, one at a time, until stopped. An apply that has begun is finished.
 
-        At the start it goes on with what an earlier process has begun.
+        At the start it resumes what an earlier process has begun.
         """
         await self.start()
         saver = asyncio.create_task(self._save_changes())
@@ -146,7 +146,7 @@ class Applier:
             self._woken.set()
 
     def cannot_fetch(self, task: Task, reason: str) -> None:
-        """Say that the hub refuses to hand out the content, for good. An unreachable hub is no reason."""
+        """Give up a task because the hub refuses its content permanently. Not for a hub that is unreachable."""
         self._change(lambda state: states.refuse(state, task, reason))
 
     @property

@@ -37,7 +37,7 @@ class ApplierLink:
             )
 
     def receive(self, notice: AssignmentNotice | DeploymentNotice | ReportRequest, *, is_event: bool) -> None:
-        """Hand over what the hub asks for. Whatever is repeated changes nothing."""
+        """Hand over what the hub asks for. Repeating it changes nothing."""
         source = Source.EVENT if is_event else Source.ACTION
         match notice:
             case AssignmentNotice(version=""):

@@ -1,6 +1,6 @@
 """Keeps a session with the hub for as long as the agent runs, and decides when that is.
 
-While the hub is away, everything goes on: the proxy serves, its metrics are kept, and the agent tries again with a
+While the hub is away, all else continues: the proxy serves, its metrics are kept, and the agent tries again with a
 backoff. Then it registers, compares what is assigned with what runs, fetches it if it differs, and goes on with
 heartbeats and events, in this order.
 

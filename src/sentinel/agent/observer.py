@@ -50,7 +50,7 @@ class AgentObserver(Protocol):
         """A version was fetched, or the hub refuses to hand it out."""
 
     def reported(self, report: Report, instruction: Instruction, failure: CallRefused | None) -> None:
-        """The hub has a report, or refuses it for good."""
+        """The hub has a report, or refuses it permanently."""
 
     def buffered(self, samples: int) -> None:
         """So many samples of metrics wait for delivery."""

@@ -61,7 +61,7 @@ class Sampling:
         """Whether the last sample was taken for the next heartbeat. Otherwise it is reported with its time."""
 
     async def run(self) -> None:
-        """Sample for ever."""
+        """Sample until cancelled."""
         while True:
             self._period = Stopping()
             await self._period.interrupts(self._run_period())

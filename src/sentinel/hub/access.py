@@ -11,7 +11,7 @@ READ: Final = Action("hub.read")
 WRITE: Final = Action("hub.write")
 """Save and delete configurations; assign, drain and remove instances."""
 SECRETS: Final = Action("hub.secrets")
-"""Store and delete secrets, and read their names. Nobody reads a value."""
+"""Store and delete secrets, and read their names. No permission reads a value."""
 
 PERMISSIONS: Final[Permissions] = table(
     "hub",

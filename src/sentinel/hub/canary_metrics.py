@@ -49,7 +49,7 @@ class CanaryMetrics:
         return found
 
     async def _samples_of(self, instance_id: str, since: datetime) -> Sequence[Sample]:
-        # Before the read: what is flushed meanwhile is in both, and counts once.
+        # Before the read: a sample that is flushed during it is in both, and counts once.
         known = self._registry.get(instance_id)
         unflushed = [] if known is None else [*known.samples]
         stored = await self._store.metrics(instance_id, since=since, limit=_MAX_SAMPLES)

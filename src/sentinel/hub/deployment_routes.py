@@ -136,7 +136,7 @@ def _creations(handlers: DeploymentHandlers) -> list[Route]:
             handler=handlers.retry,
             summary="Try again what was unsuccessful",
             description="A new deployment of the same version over every target whose own attempt failed, was"
-            " rejected or timed out, whatever rollback followed.",
+            " rejected or timed out, even if it was rolled back.",
             tag="deployments",
             path_parameters=(_ID,),
             headers=(idempotency.PARAMETER,),
@@ -149,7 +149,7 @@ def _creations(handlers: DeploymentHandlers) -> list[Route]:
 
 def _actions(handlers: DeploymentHandlers) -> list[Route]:
     return [
-        _action("pause", handlers.pause, "Pause a deployment", "No batch begins. What is in flight goes on."),
+        _action("pause", handlers.pause, "Pause a deployment", "No further batch starts; the current one ends."),
         _action(
             "resume",
             handlers.resume,

@@ -1,4 +1,4 @@
-"""What agents have to do with deployments."""
+"""Deployments as agents see them: what they have to do, their acknowledgements and reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployments(Protocol):
-    """The deployments that reach instances. Every call may raise `Unavailable`."""
+    """What deployments want from agents, and what agents answer. Every call may raise `Unavailable`."""
 
     def step(self, instance: InstanceRecord) -> Awaitable[DeploymentStep | None]:
         """Return what a deployment in progress wants from an instance."""
@@ -55,7 +55,7 @@ class Deployments(Protocol):
 
 
 class RolloutDeployments:
-    """`Deployments` by the rollouts in progress. What is in memory answers heartbeats and streams."""
+    """`Deployments` for the rollouts in progress. Heartbeats and streams are answered from memory."""
 
     def __init__(self, *, runner: RolloutRunner, copies: RolloutCopies, registry: Registry, clock: Clock) -> None:
         self._runner = runner
@@ -69,7 +69,7 @@ class RolloutDeployments:
             return None
         found = self._step(instance)
         if found is None:
-            # One of both was read before the other was stored. Rarely, so this is no query of every heartbeat.
+            # The instance or the copy is stale, which is rare, so most heartbeats cost no query.
             await self._copies.refresh(deployment_id)
             found = self._step(instance)
             if found is None:
@@ -104,7 +104,7 @@ class RolloutDeployments:
         return await self._tell(instance, acknowledgement.deployment_id, event)
 
     async def report(self, instance: InstanceRecord, progress: Progress) -> str | None:
-        # What an agent of a later version calls a state that is unknown here changes nothing.
+        # A state that only later versions of the agent know changes nothing.
         state = _STATES.get(progress.state, ReportedState.PENDING)
         texts = [clean(text) for text in (progress.message, progress.error_details) if text]
         message = clean(": ".join(dict.fromkeys(texts)))

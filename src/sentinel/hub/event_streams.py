@@ -21,7 +21,7 @@ from sentinel.web.credential import Credential
 from sentinel.web.routing import Stream
 
 PUBLIC_TYPES: Final = frozenset(HubEventType) - {*INTERNAL_TYPES}
-"""What users are told."""
+"""The types of events that users see."""
 _COMMENT_INTERVAL: Final = timedelta(seconds=10)
 """Between two comments while nothing happens. Clients expect one at least every 15 seconds."""
 _LOOK_INTERVAL: Final = timedelta(seconds=1)

@@ -1,8 +1,7 @@
 """The deployments in progress, as this process knows them.
 
-Heartbeats and streams read from here what a deployment wants of an instance, so they cost no query. A copy is
-replaced after each step of this process, and when the log says that another hub has taken one. Only the rows that
-were changed since are read then.
+Heartbeats and streams read from here what an agent has to do, so they cost no query. A copy is replaced after each
+step of this process, and when the log says that another hub has taken one. Then only the changed rows are read.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class RolloutCopy(msgspec.Struct, frozen=True, kw_only=True):
 
     record: DeploymentRecord
     rollout: Rollout
-    """Whole."""
+    """With all rows and batches, which the one in the record lacks."""
     positions: Mapping[str, int]
     """Of the rows, by instance."""
 
@@ -69,7 +68,7 @@ def lock(transaction: HubTransaction, deployment_id: str, known: RolloutCopy | N
 
 
 class StepListener(Protocol):
-    """Notices what deployments want of instances."""
+    """Is told when agents have something else to do."""
 
     def steps_changed(self, instance_ids: Sequence[str]) -> None:
         """A deployment wants something else of these instances. Must not block."""
@@ -111,7 +110,7 @@ class RolloutCopies:
         return self._copies.get(deployment_id) or await self.refresh(deployment_id)
 
     async def refresh(self, deployment_id: str) -> RolloutCopy | None:
-        """Read what was stored since, at least until this call. Raises `Unavailable`."""
+        """Read what was stored since the copy, at least until this call. Raises `Unavailable`."""
         known = self._copies.get(deployment_id)
         after = 0 if known is None else known.record.revision
         found = await self._store.rollout(deployment_id, after=after)

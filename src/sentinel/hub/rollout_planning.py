@@ -73,7 +73,7 @@ class RolloutPlanning:
                 after_name=str(draft.to.name),
             )
             diff = found.diff if index == 0 else diff
-            # An instance without an assignment runs something that nobody here knows.
+            # The hub does not know what an instance without an assignment runs.
             restart_required = restart_required or (before is not None and found.restart_required)
         return diff, restart_required
 

@@ -1,9 +1,9 @@
-"""Takes deployments forward: what agents report, what happens to instances, what users want, and time.
+"""Runs the steps of deployments: on reports of agents, changes of instances, commands of users, and deadlines.
 
-Every deployment in progress has at most one step at a time in this process. What arrives meanwhile goes into the
-next step together, so a thousand reports cost a few transactions. Another hub may take a step at the same time:
-its transaction holds the lock of the deployment, and then this one finds what it has stored. That lock ends with
-the transaction, so a hub that dies keeps nobody waiting, and no hub has to be in charge.
+Every deployment in progress has at most one step at a time in this process. Events that arrive during a step are
+handled together in the next one, so a thousand reports cost a few transactions. Another hub may take a step at the
+same time: its transaction holds the lock of the deployment, and this one then reads what it has stored. The lock
+ends with the transaction, so a hub that dies blocks no other, and the hubs need no leader.
 
 It reads the log: there it learns of the steps of other hubs, and of instances that went offline, left, or were
 assigned something by hand.
@@ -42,7 +42,7 @@ _WORKERS: Final = 4
 _RETRY: Final = timedelta(seconds=1)
 _MIN_DELAY: Final = timedelta(milliseconds=100)
 _LOOK_INTERVAL: Final = timedelta(seconds=30)
-"""How often a deployment that waits for others looks whether they are over, besides being told."""
+"""How often a deployment that waits for others checks whether they are over. The log usually says so earlier."""
 _READ_SIZE: Final = 500
 _INSTANCE_EVENTS: Final = (HubEventType.INSTANCE_STATE, HubEventType.INSTANCE_CHANGED)
 _DEPLOYMENT_EVENTS: Final = (
@@ -53,18 +53,18 @@ _DEPLOYMENT_EVENTS: Final = (
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of an event."""
+    """The result of an event."""
 
     copy: RolloutCopy
     """The deployment after the step."""
     refusal: str | None = None
-    """Why a user's wish is refused."""
+    """Why a user's command is refused; None if it is not."""
     next_action: str | None = None
     """For the agent that has reported; None if it is not a target."""
 
 
 class _Input:
-    """An event for the next step, and whoever waits for the answer."""
+    """An event for the next step, and the future of the caller that waits for the answer."""
 
     __slots__ = ("answer", "entry", "event", "incarnation", "instance_id", "takes_targets")
 
@@ -137,7 +137,7 @@ class RolloutRunner:
                     each.settle(Unavailable("the hub is shutting down"))
 
     async def report(self, deployment_id: str, event: Event, *, instance_id: str, incarnation: int) -> Answer:
-        """Take in what an agent says. Raises `Unavailable`."""
+        """Handle a report of an agent. Raises `Unavailable`."""
         return await self._answer(deployment_id, _Input(event, instance_id=instance_id, incarnation=incarnation))
 
     async def command(
@@ -183,7 +183,7 @@ class RolloutRunner:
                 facts = facts_of(record)
                 for copy in self._copies.of_instance(record.id):
                     row = copy.rollout.rows[record.id]
-                    # Most of it this hub has done itself, so it is no news.
+                    # This hub made most of these changes itself; skip what the row has already.
                     if rollout_row.observe(row, facts) is not row:
                         self._queue.add(copy.id, _Input(Observed((facts,))))
 
@@ -197,7 +197,7 @@ class RolloutRunner:
             outcome = await self._step(deployment_id, inputs)
         except Unavailable as error:
             self._log.warning("deployment.failed", deployment=deployment_id, error=error)
-            # Nobody could report meanwhile, which must not be held against an instance.
+            # Agents could not report while the store was away. That time must not count as their silence.
             self._listening_since = self._clock.now()
             for each in inputs:
                 each.settle(error)
@@ -301,7 +301,7 @@ class RolloutRunner:
 
 
 def _is_target(step: RolloutStep, given: _Input) -> bool:
-    """Whether the agent speaks for the instance that the deployment was created for, and for its present life."""
+    """Whether the report comes from a target of the deployment, and from its present incarnation."""
     row = step.rollout.rows.get(given.instance_id)
     if row is None or row.incarnation != given.incarnation:
         return False

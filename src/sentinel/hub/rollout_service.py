@@ -1,7 +1,7 @@
 """What users do with deployments, on the store and the runner.
 
-A deployment that has all of its targets starts in the transaction that creates it. What else users want is an
-event of the runner's next step.
+A deployment whose targets are free starts in the transaction that creates it. All other commands of users are
+events of the runner's next step.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class RolloutService:
     ) -> Created:
         earlier = await self._earlier(key)
         if earlier is not None:
-            # Before anything is planned: the fleet has changed since, not least by that deployment.
+            # Before planning: that deployment has changed the fleet, so the same request may be refused by now.
             return earlier
         draft = await self._planning.draft(request)
         if draft.plan.problems:
@@ -197,7 +197,7 @@ class RolloutService:
             step.announce()
         else:
             step.apply(Started())
-        # After the instances, by the order of locks. Nothing of it is stored if the version is gone.
+        # After the instances, to keep the order of locks. If the version was deleted, all of it is rolled back.
         found = transaction.version(draft.to.name) if transaction.keep_config(request.config_id) else None
         if found is None or found.hash != draft.to.hash:
             raise NotFound(f"{draft.to.name} was deleted")

@@ -1,8 +1,8 @@
-"""One step of a deployment: what happened, what follows, and everything that is stored because of it.
+"""One step of a deployment: an event, the decision, and everything that is stored because of it.
 
-A step is one transaction. It locks the deployment and every instance that it changes, so that what is stored about
-them is never older than what the deployment has decided by. Nothing is sent in it: agents learn of what was stored
-by their streams and heartbeats, at every hub. So a hub may die before or after any step.
+A step is one transaction. It locks the deployment and every instance that it changes, so that it decides by their
+present state. It sends nothing: agents learn from their streams and heartbeats what was stored, at every hub. So a
+hub may die before or after any step.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def facts_of(record: InstanceRecord) -> InstanceFacts:
-    """Return what a deployment has to know about an instance.
+    """Return the facts about an instance by which a deployment decides.
 
-    That an instance is deploying is the doing of deployments, so it would be no news to them.
+    `DEPLOYING` counts as online, because deployments themselves set it.
     """
     life, assignment = record.life, record.sync.assignment
     return InstanceFacts(
@@ -91,7 +91,7 @@ class RolloutStep:
         self._fresh: set[str] = set()
         """Those of them that the deployment has not seen yet."""
         self._caused: dict[str, list[InstanceCommand]] = {}
-        """What is to be stored of instances, with the changes of their states."""
+        """The instances to store, with the changes of their states."""
         self._kept: set[str] = set()
         """Configurations that are not deleted before the step ends."""
         self._analyses: list[Analyse] = []
@@ -103,7 +103,7 @@ class RolloutStep:
         return self._rollout
 
     def apply(self, event: Event) -> str | None:
-        """Take in what happened. Returns why it is refused, or None."""
+        """Handle an event. Returns why it is refused, or None."""
         self._rollout, commands = self._advance(event)
         self._refusal = None
         for command in commands:
@@ -111,11 +111,11 @@ class RolloutStep:
         return self._refusal
 
     def announce(self) -> None:
-        """Tell users about a new deployment that waits."""
+        """Append the event of a new deployment that waits for others."""
         self._perform(StateChanged(self._rollout.state, self._rollout.rollback))
 
     def pass_time(self, listening_since: datetime) -> None:
-        """Let time change what it changes."""
+        """Handle the deadlines that have passed."""
         deadline = rollout_queries.next_deadline(self._rollout, listening_since)
         if deadline is not None and deadline <= self._now:
             self.apply(TimePassed(listening_since))
@@ -127,7 +127,7 @@ class RolloutStep:
         return None if found is None else found.life.incarnation
 
     def store(self) -> Stored:
-        """Store what has changed, and nothing if nothing has."""
+        """Store what has changed, if anything."""
         before, after = self._copy.rollout, self._rollout
         changes = [
             (name, change)
@@ -171,7 +171,7 @@ class RolloutStep:
                 return after, every
 
     def _observe(self) -> tuple[Rollout, Sequence[Command]]:
-        """Each instance once: nobody else changes it until the step ends."""
+        """Observe each locked instance once: its lock keeps it unchanged until the step ends."""
         if not self._fresh:
             return self._rollout, ()
         seen = Observed(tuple(self._facts(each) for each in sorted(self._fresh)))
@@ -179,11 +179,11 @@ class RolloutStep:
 
     def _facts(self, instance_id: str) -> InstanceFacts:
         found = self._locked.get(instance_id)
-        # Removed instances are deleted at last.
+        # Removed instances are deleted after some time.
         return InstanceFacts(instance_id=instance_id, state=State.REMOVED) if found is None else facts_of(found)
 
     def _lock(self, instance_ids: Collection[str]) -> None:
-        """In the order of the ids. Other deployments have other instances, so nobody waits in a circle."""
+        """Lock in the order of the ids, which avoids deadlocks. Other deployments have other instances."""
         for instance_id in sorted(set(instance_ids) - self._asked):
             found = self._transaction.instance(instance_id)
             self._asked.add(instance_id)

@@ -31,7 +31,7 @@ class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """`batches` have what is assigned to each instance now, which is what it would go back to."""
     to: TargetVersion
     problems: Sequence[Problem]
-    """Of the plan: unknown ids, nothing matches, instances that are busy."""
+    """Of the plan: unknown ids, a selector without matches, instances that are busy."""
     obstacles: Sequence[DeploymentProblem]
     """Why the version cannot be deployed: see `Obstacles`."""
     diff: str

@@ -70,7 +70,7 @@ class SecretOffers:
             again = msgspec.structs.replace(found, sync=syncing.offer_again(found.sync, now))
             instance_changes.save(transaction, again, (), now)
             told += 1
-        # It may have been changed or deleted meanwhile, or another hub may have told the same users.
+        # It may have been changed or deleted since, or another hub may have told the same instances.
         present = transaction.secret(secret.name)
         if present is not None and present.offered_to == secret.offered_to:
             transaction.note_offered(secret.name, following)

@@ -71,7 +71,7 @@ class Secrets:
 
         def work(transaction: SecretTransaction) -> None:
             is_new = transaction.secret(name) is None
-            # Its users are told one after the other, from the first on.
+            # The instances that use it are told one after the other, from the first on.
             transaction.save_secret(SecretRecord(name=name, updated_time=now, offered_to=""), data)
             transaction.record(created if is_new else updated)
 

@@ -196,7 +196,7 @@ class Subscriptions:
         if isinstance(notice, ConfigUpdate):
             subscription.known.told = notice.assignment
         elif isinstance(notice, DeploymentNotice):
-            # It runs what is assigned to it then. Nobody has to tell it once more when the deployment is over.
+            # A deployment assigns what it deploys, so the assignment needs no notice of its own when it is over.
             subscription.known.told = subscription.known.record.sync.assignment
 
     async def run(self, stopping: Stopping) -> None:

@@ -171,7 +171,7 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A version with the secrets that it names. Nothing of it is verified."""
+    """A version with the secrets that it names. The hash is not verified."""
 
     version: str
     hash: str

@@ -125,7 +125,7 @@ class HubEventType(StrEnum):
 
 
 INTERNAL_TYPES: Final = (HubEventType.INSTANCE_CHANGED, HubEventType.DEPLOYMENT_CHANGED)
-"""Events between hubs, which users are not told."""
+"""Events between hubs, which users do not see."""
 
 
 class HubEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class HubEvent(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """The id of the instance, the deployment, or `<config>@<n>`."""
     data: bytes = b""
-    """What users are told: a JSON object; empty for events between hubs."""
+    """What users see: a JSON object; empty for events between hubs."""
 
 
 class ConfigTaken(AlreadyExists):

@@ -65,7 +65,7 @@ class ProxyControl(Protocol):
         """Check once whether the proxy runs and is healthy. Raises `ProxyFailure` if not."""
 
     async def process_id(self) -> int | None:
-        """Return the id of the proxy's process; None if it does not run, or nobody knows."""
+        """Return the id of the proxy's process; None if it does not run, or that is unknown."""
 
     async def stop(self) -> None:
         """Stop the proxy. Raises `ProxyFailure`."""

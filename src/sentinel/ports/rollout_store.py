@@ -64,7 +64,7 @@ class DeploymentEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holding(msgspec.Struct, frozen=True, order=True):
-    """An instance that no other deployment may have meanwhile."""
+    """An instance that a deployment holds, or waits for."""
 
     instance_id: str
     deployment_id: str

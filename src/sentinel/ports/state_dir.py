@@ -13,7 +13,7 @@ class StateDirFailure(Exception):
 
 
 class StateDir(Protocol):
-    """The state of one agent. Whatever is saved is on disk when the call returns, or is as it was before."""
+    """The state of one agent. When a call returns, what it saved is on disk; if it fails, the earlier state is."""
 
     def instance_id(self) -> str:
         """Return the id of the instance, which is made at the first call and kept. Raises `StateDirFailure`."""

@@ -161,7 +161,7 @@ _OPTIONS: Final = (
     click.option(
         "--offline",
         type=click.Choice([each.value for each in OfflinePolicy]),
-        help="What becomes of instances that are offline. Default: later, when they return.",
+        help="How to treat instances that are offline. Default: later, when they return.",
     ),
     click.option("--queue", is_flag=True, help="Wait for other deployments of the same instances."),
     click.option("--spread-by", metavar="LABEL", help="Give each batch its share of every value, as of zone."),

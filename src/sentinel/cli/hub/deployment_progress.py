@@ -36,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing happens any more unless a user wants it."""
+        """Whether nothing happens any more without a command of a user."""
         found = self.deployment
         is_finished = found.state in TERMINAL and found.finished_time is not None
         return is_finished and found.rollback is not RollbackState.RUNNING
@@ -152,7 +152,7 @@ def _with_reason(state: str, reason: str) -> str:
 
 
 def joined(names: Iterable[str]) -> str:
-    """Return a list of names, of which the first few are enough."""
+    """Return the first few names as text."""
     listed = list(names)
     shown = ", ".join(listed[:_MAX_NAMES])
     rest = len(listed) - _MAX_NAMES

@@ -1,6 +1,6 @@
 """Follows a deployment: by the hub's events, and by asking while there is no stream.
 
-Events say at once what has become of an instance. The document of the deployment is read again each time, and
+Events bring changed rows at once. The document of the deployment is read again each time, and
 every now and then, because the numbers of its canaries change without an event. After a cut everything is read
 again, so an event that was missed is only late.
 """
@@ -106,7 +106,7 @@ class DeploymentWatch:
         return Progress(deployment=document, rows={row.instance_id: row for row in rows})
 
     def _apply(self, progress: Progress, event: ServerSentEvent) -> Progress:
-        """Take over what has become of an instance. Which batch it is, the document says, which is read anyway."""
+        """Update the row of an instance. The batch comes from the document, which is read anyway."""
         if event.type != "deployment.instance" or decode(event.data, _Subject).deployment_id != self._id:
             return progress
         return with_row(progress, decode(event.data, DeploymentInstanceEvent))
@@ -124,7 +124,7 @@ class DeploymentWatch:
                         last_id = batch[-1].id if batch else last_id
                         self._arrived.set()
             except (ServerError, EventTooLarge):
-                # Without a stream the deployment is read regularly. That says what is wrong, if anything is.
+                # Without a stream the deployment is polled, and a failed poll shows the error.
                 last_id = ""
             self._is_streaming = False
             await asyncio.sleep(_RECONNECTING.delay(failures, 0.0).total_seconds())

@@ -85,7 +85,7 @@ def watch(deployment_id: str, output: OutputFormat, server: ServerOptions) -> in
 @options.output_option
 @session.server_options
 def pause(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
-    """Begin no further batch. What is in flight goes on."""
+    """Start no further batch. The current one continues."""
     return _change(deployment_id, "pause", output, server)
 
 

@@ -164,8 +164,7 @@ def advance(apply: Apply, event: Event, now: datetime) -> Advanced:
         case Step.RESTORING:
             if isinstance(event, Failed):
                 return _end(_unrestored(apply, event))
-            # The proxy knows nothing of a file that it was not told to read, and there is none to read if there
-            # was none before.
+            # No reload if the proxy was not told to read the new file, or if there was no file before.
             if not apply.was_told or not apply.previous:
                 return _end(apply)
             return _to(apply, Step.RELOADING_BACK, _reload(apply))
@@ -199,7 +198,7 @@ def resume(apply: Apply, file_hash: str) -> Advanced | None:
         return None
     interrupted = msgspec.structs.replace(apply, interruptions=apply.interruptions + 1, checked=0, was_told=True)
     if interrupted.interruptions > 1:
-        # Whatever kills the agent each time, the version may be the reason.
+        # The version itself may be what kills the agent each time.
         return _to(_failed(interrupted, Failed(INTERRUPTED)), Step.RESTORING, Action.RESTORE)
     # The proxy may not have been told yet. Telling it twice does no harm.
     return _to(interrupted, Step.RELOADING, _reload(interrupted))

@@ -27,7 +27,7 @@ class OfflinePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def patience(self) -> timedelta | None:
-        """How long the hub may be away before proxy and agent stop; None: for ever."""
+        """How long the hub may be away before proxy and agent stop; None: without a limit."""
         if self.max_offline_duration is not None:
             return self.max_offline_duration
         return _AT_ONCE if self.mode is OfflineMode.SHUTDOWN else None

@@ -153,5 +153,5 @@ def _quantile(fraction: float, buckets: Sequence[tuple[float, float]]) -> float:
     # The last bucket has all, so there is always one.
     (lower, below), (upper, count) = next(step for step in steps if step[1][1] >= rank)
     if math.isinf(upper):
-        return lower  # nobody knows how much more it is
+        return lower  # the last bucket has no upper bound
     return lower + (upper - lower) * (rank - below) / (count - below)

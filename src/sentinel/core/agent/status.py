@@ -28,7 +28,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[str, ...] = ()
     """What is different from the applied version, such as `routes "api"`. Empty: only its layout, or unknown."""
     health_problem: str = ""
-    """Why the proxy is not healthy. Empty: it is, or nobody has asked."""
+    """Why the proxy is not healthy; empty if it is, or was not checked yet."""
     state_problem: str = ""
     """Why the agent cannot save its state."""
 

@@ -39,7 +39,7 @@ class RolloutState(StrEnum):
     """It waits for other deployments that have the same targets."""
     RUNNING = "running"
     PAUSED = "paused"
-    """No batch begins. What is in flight goes on."""
+    """No further batch starts. The current one continues."""
     COMPLETED = "completed"
     FAILED = "failed"
     ABORTED = "aborted"

@@ -19,7 +19,7 @@ CONTENT_TYPE: Final = events.STRUCTURED_CONTENT_TYPE
 
 
 def body(event_type: str, *, number: int, subject: str, time: datetime, data: bytes) -> bytes:
-    """Return the request's body. The number of the event is its id: a receiver knows by it what it got before."""
+    """Return the request's body. Its id is the number of the event: repeated requests have the same."""
     event = events.Event(
         id=str(number),
         type=f"{TYPE_PREFIX}{event_type}",

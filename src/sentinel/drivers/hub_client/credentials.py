@@ -72,7 +72,7 @@ def _load(files: TlsFiles) -> LoadedTls:
         None if path is None else bounded_file.read(path, max_bytes=_MAX_BYTES)
         for path in (files.ca, files.certificate, files.key)
     )
-    # gRPC would say nothing of a bad file but that the handshake failed.
+    # For a bad file, gRPC would only say that the handshake failed.
     try:
         TlsSettings(
             ca_data=_text(ca), certificate_data=_text(certificate), key_data=Secret(_text(key))

@@ -125,12 +125,12 @@ def status_request(report: DeploymentReport, instance_id: str, token: str) -> pb
 
 
 def instruction(text: str) -> Instruction:
-    """Read an answer. One that is not known asks for nothing."""
+    """Read an answer. An unknown one asks for nothing."""
     return _INSTRUCTIONS.get(text, Instruction.NONE)
 
 
 def event(message: pb.Event) -> Notice | None:
-    """Return what an event says; None if it says nothing that is known here."""
+    """Return the notice of an event; None for an unknown event."""
     match message.type:
         case pb.Event.CONFIG_UPDATE if message.HasField("config_update"):
             update = message.config_update
@@ -208,12 +208,12 @@ def _integer(params: Mapping[str, str], name: str) -> int:
 
 
 def _positive_seconds(seconds: int) -> timedelta | None:
-    """Return a duration. One that is not named, or longer than any drain, is none."""
+    """Return a duration; None if it is missing, or longer than any drain."""
     return timedelta(seconds=seconds) if 0 < seconds <= _MAX_INT32 else None
 
 
 def _time(seconds: int) -> datetime | None:
-    """Return a time; None if it is not named, or does not exist."""
+    """Return a time; None if it is missing, or out of range."""
     if seconds <= 0:
         return None
     try:

@@ -84,7 +84,7 @@ class RolloutDemo:
         return Part(name="rollout demo", loops=(self.run,))
 
     async def run(self, stopping: Stopping) -> None:
-        """Deploy until stopped. Errors are shown, and it goes on later."""
+        """Deploy until stopped. Errors are shown, and it tries again later."""
         async with self._connect() as connection:
             client = HubClient(connection)
             await stopping.interrupts(self._run(client))
@@ -97,7 +97,7 @@ class RolloutDemo:
             await self._clock.sleep(REST)
 
     async def _until_deployed(self, client: HubClient, texts: Sequence[str], what: str) -> None:
-        """Wait for all instances, or at last for a few, and deploy to those that are ready."""
+        """Wait for all instances, after a while only for a few, and deploy to those that are ready."""
         for attempt in count():
             needed = _MIN_INSTANCES if attempt >= PATIENCE else len(self._instances)
             if await self._deploy(client, texts, what, needed=max(needed, _MIN_INSTANCES)):

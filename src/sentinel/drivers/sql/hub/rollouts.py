@@ -95,7 +95,7 @@ class SqlRollouts:
                 return None
             deployment = rollout_rows.to_deployment(head[0])
             found = await self._rows(rollout_statements.CHANGED_ROWS, id=deployment_id, after=after)
-            # A row of a later revision: another step was stored meanwhile, so the head is read again.
+            # A row of a later revision: another step was stored in between, so read the head again.
             if all(row[2] <= deployment.revision for row in found):
                 return RolloutRead(deployment, [rollout_rows.to_row(row) for row in found])
 

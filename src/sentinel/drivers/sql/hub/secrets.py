@@ -175,7 +175,7 @@ class SqlSecretStore:
         return count
 
     async def _encrypt_again(self, row: Row) -> bool:
-        """Encrypt a value with the first key. If it has changed meanwhile, whoever did that has done so."""
+        """Encrypt a value with the first key. Skip it if it has changed: that write has used the first key."""
         name, key_id, stored = row[0], row[1], bytes(row[2])
         value = self._decrypted(row)
         if self._encryption is None or key_id == self._encryption.current_key_id:
