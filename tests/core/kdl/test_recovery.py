@@ -75,6 +75,7 @@ last k=
         ("a 1 # it's a \"comment", "a 1\n"),
         ('#a "b\nc', "c\n"),
         ("a { } # b\nc", "a\nc\n"),
+        ("a {\n / a } b\n c\n}", "a {\n    c\n}\n"),
         ("a 1\n{\n b\n}\nc", "a 1 {\n    b\n}\nc\n"),
         ("a {\n b\n // c\n {\n c\n }\n}", "a {\n    b {\n        c\n    }\n}\n"),
     ],
@@ -191,6 +192,7 @@ def test_a_missing_quote_is_one_problem(text: str) -> None:
         ("a { },", "1:6: expected the end of the node after }, got a comma (remove the comma)"),
         ("a { }, b", "1:6: expected the end of the node after }, got a comma (remove the comma)"),
         ("# a", "1:1: expected // before a comment, got # (write // instead of #)"),
+        ("/ it's { a comment", "1:1: expected // before a comment, got / (write // instead of /)"),
         ("a 1 ## b", "1:5: expected // before a comment, got # (write // instead of #)"),
     ],
 )

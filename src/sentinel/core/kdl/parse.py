@@ -110,8 +110,10 @@ class _Parser:
                     scanner.skip(Kind.SEMICOLON)
                 else:
                     self._node()
-            elif kind is Kind.KEYWORD and scanner.value not in KEYWORDS:
-                self._hash_comment()
+            elif (kind is Kind.KEYWORD and scanner.value not in KEYWORDS) or (
+                kind is Kind.OTHER and scanner.text.startswith("/ ", scanner.start)
+            ):
+                self._other_comment()
             elif kind is Kind.OPEN and found and found[-1].block is None and found[-1].line < scanner.line:
                 found[-1] = self._late_block(found[-1])
             else:
@@ -144,7 +146,7 @@ class _Parser:
                 skip_equals(scanner, draft)
                 is_spaced = True
             elif kind is Kind.KEYWORD and not scanner.value.strip("#"):
-                self._hash_comment()
+                self._other_comment()
             elif draft.block is not None and kind is Kind.WORD and scanner.value == ",":
                 self._comma_after_block()
                 break
@@ -211,12 +213,13 @@ class _Parser:
         nodes, is_damaged = self._block(place, node.column)
         return msgspec.structs.replace(node, children=nodes, block=place, is_damaged=node.is_damaged or is_damaged)
 
-    def _hash_comment(self) -> None:
-        """Report a comment as other languages write it, and skip it."""
-        scanner = self._scanner
-        scanner.report_here(Code.UNEXPECTED, "expected // before a comment, got #", "write // instead of #")
-        hashes = len(scanner.value) - len(scanner.value.lstrip("#"))
-        scanner.edit(scanner.start, scanner.start + hashes, "//")
+    def _other_comment(self) -> None:
+        """Report a comment as other languages write it, or with only one slash, and skip it."""
+        scanner, got = self._scanner, self._scanner.value[0]
+        message = f"expected // before a comment, got {got}"
+        scanner.report_here(Code.UNEXPECTED, message, f"write // instead of {got}")
+        length = len(scanner.value) - len(scanner.value.lstrip(got))
+        scanner.edit(scanner.start, scanner.start + length, "//")
         found = NEWLINE.search(scanner.text, scanner.end)
         scanner.move_to(len(scanner.text) if found is None else found.start())
         scanner.advance()

@@ -121,7 +121,7 @@ class _Finder:
         lack an opening one there.
         """
         char, is_last = self._text[at], at == line.last
-        is_doubled = before >= 0 and self._text[before] == char and not self._text[before + 1 : at].strip()
+        is_doubled = before == at - 1 and self._text[before] == char
         ends = is_last or self._ends_after(at)
         goes_on = following is not None and following.indent > line.indent
         match char:
@@ -132,7 +132,9 @@ class _Finder:
                 return Kind.CLOSE if is_closing else Kind.OPEN
             case "}" if line.first != at and (goes_on and not opened if is_last else excess > opened and not ends):
                 return Kind.OPEN
-            case "}" if not opened and is_doubled and (not self._indents or self._is_open_after(following)):
+            case "}" if (
+                not opened and is_doubled and self._is_open_after(following, is_alone=before == line.first)
+            ):
                 return Kind.SPACE
             case "}":
                 return Kind.CLOSE
@@ -148,8 +150,13 @@ class _Finder:
         is_brace = self._text[line.first] == "}"
         return not is_brace and not is_block and bool(self._indents) and self._indents[-1] == line.indent
 
-    def _is_open_after(self, following: _Line | None) -> bool:
-        """Whether the current block goes on, by the indentation of the next line."""
+    def _is_open_after(self, following: _Line | None, *, is_alone: bool) -> bool:
+        """Whether the current block goes on, by the indentation of the next line.
+
+        At the top level there is none. Then a brace is one too many only if no other is missing on its line.
+        """
+        if not self._indents:
+            return is_alone
         if following is None:
             return False
         return following.indent > self._indents[-1] or self._is_end(following, self._indents[-1])
