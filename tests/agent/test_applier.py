@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from sentinel.core.agent.orders import ReportState, Source
+from sentinel.core.hub.instance import Health
 from sentinel.core.hub.versions import content_hash
 from sentinel.ports.proxy_control import ProxyFailure
 from sentinel.testing.clock import START
@@ -27,7 +28,7 @@ async def test_an_assigned_version_is_tested_written_loaded_and_checked() -> Non
     assert agent.proxy.calls[:4] == ["test", "write", "reload", "check_health"]
     assert agent.proxy.running == V2
     assert (running.version, running.hash, running.message) == ("api@2", content_hash(V2), "")
-    assert not running.is_degraded
+    assert running.health is Health.HEALTHY
 
 
 @simulated
@@ -71,7 +72,7 @@ async def test_after_three_failed_health_checks_the_version_before_runs() -> Non
     assert agent.told[-1].details == "http://127.0.0.1:8088/health: responded 503"
     assert running.hash == content_hash(V1)
     assert running.message == "api@2: health check failed after 3 attempts"
-    assert not running.is_degraded
+    assert running.health is Health.HEALTHY
 
 
 @simulated
@@ -239,7 +240,7 @@ async def test_the_hub_can_ask_again_how_a_deployment_went() -> None:
 
 
 @simulated
-async def test_a_proxy_that_cannot_be_restored_makes_the_instance_degraded() -> None:
+async def test_a_proxy_that_is_not_healthy_after_all_is_reported_unhealthy() -> None:
     agent = ApplyingAgent()
     agent.proxy.is_healthy = lambda running: False
     async with agent.running():
@@ -248,7 +249,7 @@ async def test_a_proxy_that_cannot_be_restored_makes_the_instance_degraded() -> 
         running = await agent.applier.observe()
 
     assert agent.proxy.text == V1
-    assert running.is_degraded
+    assert running.health is Health.UNHEALTHY
     assert agent.told[-1].message == (
         "health check failed after 3 attempts; the configuration before is not restored: "
         "health check failed after 3 attempts"

@@ -115,6 +115,11 @@ def test_variables_override_the_file_and_secrets_come_only_from_there(tmp_path: 
         ("{pid_file: /run/sentinel.pid}", "{}", "proxy.reload: expected pid_file or command, got neither"),
         ("max: 5m", "max: 1ms", "offline_behavior.retry_backoff.max: expected at least initial"),
         ("http://127.0.0.1:8088/health", "ftp://x/", "proxy.health_url: expected an http or https URL"),
+        (
+            "http://127.0.0.1:8088/health",
+            "http://me:hunter2@127.0.0.1/",
+            "proxy.health_url: expected an http or https URL such as http://127.0.0.1:8088/health; without a user",
+        ),
         ("http://127.0.0.1:8088/health", "'http://[/'", "proxy.health_url: expected an http or https URL"),
         ("attempts: 3", "attempts: 0", "proxy.health.attempts: expected a whole number from 1"),
         ("mode: keep_running", "mode: stop", "offline_behavior.mode: expected one of keep_running, shutdown"),
@@ -131,7 +136,7 @@ def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, old: str, new: str
     found = problems(tmp_path, COMPLETE.replace(old, new))
 
     assert any(problem in each for each in found), found
-    assert not any("secret-1" in each for each in found)
+    assert not any("secret-1" in each or "hunter2" in each for each in found)
 
 
 def test_without_a_file_everything_may_come_from_variables(tmp_path: Path) -> None:

@@ -267,3 +267,13 @@ def test_a_file_that_is_no_certificate_is_a_clear_error(tmp_path: Path) -> None:
 
     with pytest.raises(Misconfigured, match=r"hub\.tls .*ca\.crt"):
         WatchedTls(TlsFiles(ca=file), log=get_logger("agent"))
+
+
+@pytest.mark.parametrize("name", ["ca", "cert", "key"])
+def test_a_file_that_cannot_be_read_is_named_with_its_key(tmp_path: Path, name: str) -> None:
+    present, missing = tmp_path / "present.pem", tmp_path / "missing.pem"
+    present.write_text("hello")
+    ca, cert, key = (missing if each == name else present for each in ("ca", "cert", "key"))
+
+    with pytest.raises(Misconfigured, match=rf"^hub\.tls\.{name}: .*missing\.pem: cannot be read"):
+        WatchedTls(TlsFiles(ca=ca, certificate=cert, key=key), log=get_logger("agent"))

@@ -92,3 +92,13 @@ async def test_an_endless_response_is_not_read_whole() -> None:
         with pytest.raises(Unavailable, match="expected a response of at most"):
             await client.read("secret/data/api/tls", "key")
         await client.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["vault:8200", "https://me:hunter2@vault:8200", "https://vault/?token=hunter2"]
+)
+def test_an_invalid_address_is_named_and_not_shown(address: str) -> None:
+    with pytest.raises(Misconfigured, match=r"^VAULT_ADDR: expected ") as caught:
+        reader(address)
+
+    assert "hunter2" not in str(caught.value)

@@ -124,7 +124,7 @@ class HubSession:
         undelivered = self._sampling.undelivered()
         heartbeat = Heartbeat(
             status=InstanceStatus(
-                health=Health.DEGRADED if running.is_degraded or self._problem else Health.HEALTHY,
+                health=Health.DEGRADED if self._problem and running.health is Health.HEALTHY else running.health,
                 message="; ".join(filter(None, (running.message, self._problem))),
                 uptime=uptime,
                 active_connections=self._sampling.active_connections,

@@ -32,10 +32,13 @@ def _parse_url(text: str) -> str:
     try:
         parts = urlsplit(text)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        has_credentials = "@" in parts.netloc
     except ValueError:
-        is_valid = False
+        is_valid = has_credentials = False
     if not is_valid or not text.isprintable() or " " in text:
         raise InvalidValue(hides_text=True)
+    if has_credentials:  # failures name the URL, in logs and to the hub
+        raise InvalidValue("without a user and a password", hides_text=True)
     return text
 
 

@@ -55,7 +55,7 @@ class AgentTelemetry:
         self._connected = gauge("connected", "Whether the last heartbeat was answered.")
         self._stream = gauge("stream_open", "Whether the stream of events is open.")
         self._in_sync = gauge("in_sync", "Whether the proxy runs what is assigned, by the last answer.")
-        self._degraded = gauge("degraded", "Whether the last heartbeat has said DEGRADED.")
+        self._degraded = gauge("degraded", "Whether the last heartbeat has said DEGRADED or UNHEALTHY.")
         self._buffered = gauge("buffered_samples", "Samples of metrics that the hub does not have yet.")
         self._registrations = counter("registrations_total", "Sessions that have begun.")
         self._heartbeats = counter("heartbeats_total", "Heartbeats, by whether the hub has taken them.", "outcome")

@@ -11,6 +11,7 @@ import msgspec
 
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
+from sentinel.drivers.rest.url import InvalidUrl
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.secrets import Secret
 
@@ -32,7 +33,10 @@ class VaultReader:
 
     def __init__(self, *, address: str, token: Secret, namespace: str = "", user_agent: str) -> None:
         """Raises `Misconfigured` for an invalid address."""
-        self._client = RestClient(base_url=address, user_agent=user_agent, connections=2)
+        try:
+            self._client = RestClient(base_url=address, user_agent=user_agent, connections=2)
+        except InvalidUrl as error:
+            raise Misconfigured(f"VAULT_ADDR: {error}") from error
         self._headers = {"X-Vault-Token": token.reveal(), "X-Vault-Request": "true"}
         if namespace:
             self._headers["X-Vault-Namespace"] = namespace

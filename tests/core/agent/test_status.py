@@ -11,6 +11,7 @@ from sentinel.core.agent.apply import Apply
 from sentinel.core.agent.orders import Task
 from sentinel.core.agent.state import AgentState, Applied, Attempt
 from sentinel.core.agent.status import Observation
+from sentinel.core.hub.instance import Health
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 APPLIED = Applied(version="api@1", hash="h1", file_hash="f1", applied=NOW)
@@ -59,7 +60,7 @@ def test_a_file_that_is_not_what_was_written_is_explained(observed: Observation,
 
     assert running.hash == observed.file_hash
     assert running.message == message
-    assert not running.is_degraded
+    assert running.health is Health.HEALTHY
 
 
 def test_everything_that_people_should_know_is_said() -> None:
@@ -72,8 +73,25 @@ def test_everything_that_people_should_know_is_said() -> None:
 
     running = status.running(state, observed)
 
-    assert running.is_degraded
+    assert running.health is Health.UNHEALTHY
     assert running.message == (
         "api@2: health check failed after 3 attempts; restart required; "
         "the proxy is not healthy: 503; cannot write x"
     )
+
+
+@pytest.mark.parametrize(
+    ("restore_failure", "health_problem", "health"),
+    [
+        ("", "", Health.HEALTHY),
+        ("no copy", "", Health.DEGRADED),
+        ("", "responded 503", Health.UNHEALTHY),
+        ("no copy", "responded 503", Health.UNHEALTHY),
+    ],
+)
+def test_failing_health_checks_are_unhealthy(restore_failure: str, health_problem: str, health: Health) -> None:
+    state = AgentState(applied=APPLIED, restore_failure=restore_failure)
+
+    running = status.running(state, Observation(path=PATH, file_hash="f1", health_problem=health_problem))
+
+    assert running.health is health

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
+from sentinel.core.hub.instance import Health
+
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment that wants a version from this instance, or the way back to the one before."""
@@ -84,8 +86,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     """Of the file as it is; empty if there is none."""
     message: str = ""
     """What people should know: what failed, what was changed by hand, that a restart is required."""
-    is_degraded: bool = False
-    """The proxy does not run, is not healthy, or could not be restored."""
+    health: Health = Health.HEALTHY
+    """UNHEALTHY: the proxy does not run, or its health check fails. DEGRADED: the version before could not be
+    restored."""
 
 
 class ReportState(StrEnum):

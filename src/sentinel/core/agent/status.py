@@ -10,6 +10,7 @@ import msgspec
 
 from sentinel.core.agent.orders import Running
 from sentinel.core.agent.state import AgentState, Applied
+from sentinel.core.hub.instance import Health
 
 RESTART_REQUIRED: Final = "restart required"
 
@@ -45,13 +46,19 @@ def running(state: AgentState, observed: Observation) -> Running:
         version="" if applied is None else applied.version,
         hash=file_hash,
         message="; ".join(_messages(state, observed)),
-        is_degraded=bool(state.restore_failure or observed.health_problem),
+        health=_health(state, observed),
     )
 
 
 def is_changed_by_hand(applied: Applied, observed: Observation) -> bool:
     """Whether the file is not what the agent has written."""
     return observed.file_hash != applied.file_hash
+
+
+def _health(state: AgentState, observed: Observation) -> Health:
+    if observed.health_problem:
+        return Health.UNHEALTHY
+    return Health.DEGRADED if state.restore_failure else Health.HEALTHY
 
 
 def _messages(state: AgentState, observed: Observation) -> Iterator[str]:

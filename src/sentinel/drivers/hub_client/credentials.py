@@ -68,10 +68,7 @@ class WatchedTls:
 def _load(files: TlsFiles) -> LoadedTls:
     if (files.certificate is None) != (files.key is None):
         raise Misconfigured("hub.tls: expected both cert and key, or neither")
-    ca, certificate, key = (
-        None if path is None else bounded_file.read(path, max_bytes=_MAX_BYTES)
-        for path in (files.ca, files.certificate, files.key)
-    )
+    ca, certificate, key = _read("ca", files.ca), _read("cert", files.certificate), _read("key", files.key)
     # For a bad file, gRPC would only say that the handshake failed.
     try:
         TlsSettings(
@@ -80,6 +77,13 @@ def _load(files: TlsFiles) -> LoadedTls:
     except Misconfigured as error:
         raise Misconfigured(f"hub.tls ({', '.join(map(str, files.paths))}): {error}") from error
     return LoadedTls(ca, certificate, key)
+
+
+def _read(name: str, path: Path | None) -> bytes | None:
+    try:
+        return None if path is None else bounded_file.read(path, max_bytes=_MAX_BYTES)
+    except Misconfigured as error:
+        raise Misconfigured(f"hub.tls.{name}: {error}") from error
 
 
 def _text(content: bytes | None) -> str:
