@@ -17,10 +17,10 @@ from sentinel.hub.deployment_schemas import (
     DeploymentParameters,
     NewDeployment,
 )
-from sentinel.hub.obstacles import DeploymentProblem
 from sentinel.hub.plan_documents import PlanDocument
 from sentinel.hub.routes import ROOT
 from sentinel.hub.schemas import PageParameters
+from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.web import idempotency
 from sentinel.web.body import Body
 from sentinel.web.routing import Handler, Method, Parameter, ResponseSpec, Route

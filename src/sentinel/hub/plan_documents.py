@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from sentinel.hub.deployment_documents import VersionText
-from sentinel.hub.obstacles import DeploymentProblem
 from sentinel.hub.rollouts import PlannedDeployment
+from sentinel.hub.version_problems import DeploymentProblem
 
 
 class PlannedInstance(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
@@ -50,7 +50,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
             ],
             problems=[
                 *(DeploymentProblem(field=each.field, message=each.message) for each in planned.problems),
-                *planned.obstacles,
+                *planned.version_problems,
             ],
             diff=planned.diff,
             restart_required=planned.restart_required,

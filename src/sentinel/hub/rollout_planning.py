@@ -13,10 +13,10 @@ from sentinel.core.hub.deployment import ConfigVersion as TargetVersion
 from sentinel.core.hub.deployment import InstanceFacts, Request
 from sentinel.core.hub.deployment_plan import Plan
 from sentinel.core.hub.versions import VersionName
+from sentinel.hub import version_problems
 from sentinel.hub.checking import ConfigChecker
-from sentinel.hub.obstacles import DeploymentProblem
 from sentinel.hub.rollout_step import facts_of
-from sentinel.hub.rollouts import Obstacles
+from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.ports.hub_store import ConfigVersion, HubStore, InstanceQuery, InstanceRecord
 from sentinel.web.errors import Invalid, NotFound
 from sentinel.web.problem import FieldError, shown
@@ -31,7 +31,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Plan
     version: ConfigVersion
-    obstacles: Sequence[DeploymentProblem]
+    version_problems: Sequence[DeploymentProblem]
 
     @property
     def to(self) -> TargetVersion:
@@ -42,10 +42,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 class RolloutPlanning:
     """Plans deployments. Every method may raise `Unavailable`."""
 
-    def __init__(self, *, store: HubStore, checker: ConfigChecker, obstacles: Sequence[Obstacles]) -> None:
+    def __init__(self, *, store: HubStore, checker: ConfigChecker) -> None:
         self._store = store
         self._checker = checker
-        self._obstacles = obstacles
 
     async def draft(self, request: Request) -> Draft:
         """Plan a request. Raises `Invalid`, `NotFound`."""
@@ -56,8 +55,8 @@ class RolloutPlanning:
         if version is None:
             raise NotFound(f"there is no version {request.version} of a configuration {shown(request.config_id)}")
         plan = deployment_plan.plan(request, await self._facts(request))
-        obstacles = [found for each in self._obstacles for found in await each.find(version)]
-        return Draft(plan=plan, version=version, obstacles=obstacles)
+        problems = await version_problems.find(self._checker, version)
+        return Draft(plan=plan, version=version, version_problems=problems)
 
     async def compare(self, draft: Draft) -> tuple[str, bool]:
         """Return the difference to what most instances are assigned now, and whether any has to restart."""

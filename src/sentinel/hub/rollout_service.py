@@ -21,12 +21,12 @@ from sentinel.core.hub.instance import Timeouts
 from sentinel.core.hub.rollout_state import Abort, Event, Pause, Promote, Resume, Rollback, Rollout, Started
 from sentinel.core.ids import RANDOM_BYTES, uuid7
 from sentinel.hub import deployment_documents, rollout_copies
-from sentinel.hub.obstacles import DeploymentProblem
 from sentinel.hub.rollout_copies import RolloutCopies, RolloutCopy
 from sentinel.hub.rollout_planning import Draft, RolloutPlanning
 from sentinel.hub.rollout_runner import RolloutRunner
 from sentinel.hub.rollout_step import RolloutStep, Stored
 from sentinel.hub.rollouts import Created, PlannedDeployment
+from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.ports.clock import Clock
 from sentinel.ports.hub_store import HubStore, HubTransaction
 from sentinel.ports.rollout_store import (
@@ -87,7 +87,7 @@ class RolloutService:
             plan=draft.plan,
             to=draft.to,
             problems=[*draft.plan.problems, *busy],
-            obstacles=draft.obstacles,
+            version_problems=draft.version_problems,
             diff=diff,
             restart_required=restart_required,
         )
@@ -151,9 +151,11 @@ class RolloutService:
         if draft.plan.problems:
             errors = [DeploymentProblem(field=each.field, message=each.message) for each in draft.plan.problems]
             raise Unprocessable("; ".join(each.message for each in errors), errors=errors)
-        if draft.obstacles:
-            detail = f"{draft.to.name} has {counted(len(draft.obstacles), 'error')}, so it cannot be deployed"
-            raise Unprocessable(detail, errors=draft.obstacles)
+        if draft.version_problems:
+            detail = (
+                f"{draft.to.name} has {counted(len(draft.version_problems), 'error')}, so it cannot be deployed"
+            )
+            raise Unprocessable(detail, errors=draft.version_problems)
         work = partial(self._create_in, caller, request, draft, key, retry_of)
         made = await idempotency.attempt(key, partial(self._store.transact, work))
         if isinstance(made, Created):

@@ -10,18 +10,10 @@ import msgspec
 from sentinel.core.hub.deployment import ConfigVersion as TargetVersion
 from sentinel.core.hub.deployment import Problem, Request
 from sentinel.core.hub.deployment_plan import Plan
-from sentinel.hub.obstacles import DeploymentProblem
-from sentinel.ports.hub_store import ConfigVersion
+from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.ports.rollout_store import DeploymentEvent, DeploymentQuery, DeploymentRecord, RolloutRow
 from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.routing import Caller
-
-
-class Obstacles(Protocol):
-    """What keeps a version from being deployed, besides the plan itself."""
-
-    async def find(self, version: ConfigVersion) -> Sequence[DeploymentProblem]:
-        """Return the errors of level 3 and the missing secrets. Raises `Unavailable`."""
 
 
 class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +24,8 @@ class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     to: TargetVersion
     problems: Sequence[Problem]
     """Of the plan: unknown ids, a selector without matches, instances that are busy."""
-    obstacles: Sequence[DeploymentProblem]
-    """Why the version cannot be deployed: see `Obstacles`."""
+    version_problems: Sequence[DeploymentProblem]
+    """Why the version cannot be deployed."""
     diff: str
     """Unified, from what most of the instances run to the new version; empty if they run it already."""
     restart_required: bool

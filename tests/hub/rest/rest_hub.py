@@ -18,7 +18,6 @@ from sentinel.hub.event_streams import EventStreams
 from sentinel.hub.http import ConfigHandlers, DeadLetterHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
-from sentinel.hub.obstacles import TextObstacles
 from sentinel.hub.registry import Registry
 from sentinel.hub.secrets import Secrets
 from sentinel.ports.audit import AuditEntry, AuditQuery
@@ -87,7 +86,7 @@ class RestHub(RestCaller):
             ),
             streams=self.streams,
         )
-        self.rollouts = CoreRollouts(self.store, obstacles=TextObstacles(checker), clock=self.clock)
+        self.rollouts = CoreRollouts(self.store, checker=checker, clock=self.clock)
         dead_letters = DeadLetters(store=self.backend.webhooks, clock=self.clock, auditor=auditor)
         self.routes = [
             *routes.config_routes(ConfigHandlers(configs)),

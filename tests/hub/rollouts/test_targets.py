@@ -181,7 +181,7 @@ async def test_a_plan_says_what_a_deployment_would_do(hub: InProcessHub) -> None
     ]
     assert "--- api@1\n+++ api@3\n" in planned.diff
     assert not planned.restart_required
-    assert (planned.problems, planned.obstacles) == ([], [])
+    assert (planned.problems, planned.version_problems) == ([], [])
     await create(hub, request("edge-2"))
     planned = await hub.built.rollouts.plan(request(*names(3), version=3))
     assert [each.field for each in planned.problems] == ["targets"]

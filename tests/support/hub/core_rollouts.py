@@ -31,9 +31,10 @@ from sentinel.core.hub.rollout_state import (
     StateChanged,
 )
 from sentinel.core.hub.versions import VersionName
-from sentinel.hub import deployment_documents
-from sentinel.hub.obstacles import DeploymentProblem
-from sentinel.hub.rollouts import Created, Obstacles, PlannedDeployment
+from sentinel.hub import deployment_documents, version_problems
+from sentinel.hub.checking import ConfigChecker
+from sentinel.hub.rollouts import Created, PlannedDeployment
+from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.ports.hub_store import ConfigVersion, HubEventType, HubStore, HubTransaction, InstanceQuery
 from sentinel.ports.rollout_store import DeploymentEvent, DeploymentQuery, DeploymentRecord, RolloutRow
 from sentinel.testing.clock import ManualClock
@@ -48,9 +49,9 @@ DEPLOYMENT_TIMEOUT = timedelta(minutes=5)
 class CoreRollouts:
     """`Rollouts` without agents. `do` moves a deployment on."""
 
-    def __init__(self, store: HubStore, *, obstacles: Obstacles, clock: ManualClock) -> None:
+    def __init__(self, store: HubStore, *, checker: ConfigChecker, clock: ManualClock) -> None:
         self._store = store
-        self._obstacles = obstacles
+        self._checker = checker
         self._clock = clock
         self._records: dict[str, DeploymentRecord] = {}
         self._events: dict[str, list[DeploymentEvent]] = {}
@@ -77,7 +78,7 @@ class CoreRollouts:
             plan=plan,
             to=TargetVersion(VersionName(request.config_id, request.version), version.hash),
             problems=[*plan.problems, *self._busy(request, plan)],
-            obstacles=await self._obstacles.find(version),
+            version_problems=await version_problems.find(self._checker, version),
             diff=f"+{request.config_id}@{request.version}\n",
             restart_required=False,
         )
@@ -94,7 +95,7 @@ class CoreRollouts:
         busy = [each for each in planned.problems if each not in planned.plan.problems]
         errors: list[FieldError | DeploymentProblem] = [
             *(FieldError(each.field, each.message) for each in planned.plan.problems),
-            *planned.obstacles,
+            *planned.version_problems,
         ]
         if errors:
             raise Unprocessable(errors[0].message, errors=errors)

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from sentinel.cli.client.session import fail
 from sentinel.drivers.rest.errors import RequestRejected
-from sentinel.hub.obstacles import DeploymentProblem
+from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.runtime.process import ExitCode
 
 

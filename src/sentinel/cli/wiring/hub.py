@@ -41,7 +41,6 @@ from sentinel.hub.grpc.listener import GrpcListener, ServerCredentials
 from sentinel.hub.http import ConfigHandlers, InstanceHandlers, SecretHandlers
 from sentinel.hub.instance_reads import InstanceReads
 from sentinel.hub.instances import Instances
-from sentinel.hub.obstacles import TextObstacles
 from sentinel.hub.registrants import Registrants
 from sentinel.hub.registry import Registry
 from sentinel.hub.rollout_copies import RolloutCopies
@@ -232,7 +231,7 @@ def build_hub(
     configs = Configs(store=store, checker=checker, clock=clock, auditor=auditor)
     rollouts = RolloutService(
         store=store,
-        planning=RolloutPlanning(store=store, checker=checker, obstacles=[TextObstacles(checker)]),
+        planning=RolloutPlanning(store=store, checker=checker),
         runner=runner,
         copies=copies,
         timeouts=timeouts,

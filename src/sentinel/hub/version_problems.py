@@ -1,6 +1,6 @@
-"""What keeps a version from being deployed: errors of level 3, and secrets that the hub does not have.
+"""Finds why a version cannot be deployed: errors in its text, such as secrets that the hub does not have.
 
-They are looked for when a deployment is planned and when it starts, because what they depend on changes without
+A version is checked whenever a deployment of it is planned or created, because the outcome can change without
 the version: names stop resolving, certificates expire, secrets are deleted.
 """
 
@@ -40,13 +40,7 @@ class DeploymentProblem(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class TextObstacles:
-    """`Obstacles` that a check of the version's text finds."""
-
-    def __init__(self, checker: ConfigChecker) -> None:
-        self._checker = checker
-
-    async def find(self, version: ConfigVersion) -> Sequence[DeploymentProblem]:
-        """Return the errors. Raises `Unavailable`."""
-        report = await self._checker.check(version.content)
-        return [DeploymentProblem.of_text(each) for each in report.problems if each.severity is Severity.ERROR]
+async def find(checker: ConfigChecker, version: ConfigVersion) -> Sequence[DeploymentProblem]:
+    """Return why a version cannot be deployed. Raises `Unavailable`."""
+    report = await checker.check(version.content)
+    return [DeploymentProblem.of_text(each) for each in report.problems if each.severity is Severity.ERROR]
