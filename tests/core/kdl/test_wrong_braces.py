@@ -131,6 +131,7 @@ def test_the_brace_is_suggested(text: str, expected: str) -> None:
         "a (t\n}",
         "}\n b",
         "a { b }}",
+        "a {\n b\n   }\n}\n}",
         "a { b c } }\nd",
         "a\n{\n b\n",
         "a {\n b { c }}\n}\n}\nd",
