@@ -30,6 +30,14 @@ def test_before_anything_was_applied_the_hash_is_that_of_the_file() -> None:
     assert (running.version, running.hash, running.message) == ("", "f0", "")
 
 
+def test_a_file_that_the_agent_could_not_restore_was_not_changed_by_hand() -> None:
+    state = AgentState(applied=APPLIED, restore_failure="no space left on device")
+
+    running = status.running(state, Observation(path=PATH, file_hash="f2"))
+
+    assert running.message == f"{PATH} is not api@1, which could not be restored: no space left on device"
+
+
 @pytest.mark.parametrize("applied", [APPLIED, None])
 def test_a_candidate_is_not_reported_before_it_works(applied: Applied | None) -> None:
     state = AgentState(applied=applied, apply=Apply(task=Task(version="api@2", hash="h2"), attempts=1))

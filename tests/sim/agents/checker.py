@@ -81,10 +81,12 @@ class AgentChecker:
             return f"its file is {_name(proxy.text)}, but the hub believes another one"
         if proxy.running != proxy.text:
             return f"it runs {_name(proxy.running)}, but its file is {_name(proxy.text)}"
-        if proxy.defects.get(proxy.running or ""):
-            return f"it runs {_name(proxy.running)}, which does not work there"
         message = stored.life.message
-        if any(each in message for each in _OVERCOME):
+        if proxy.defects.get(proxy.running or ""):
+            # Without space, the version before cannot be restored. People have to know, and to assign another one.
+            if name not in self.full_disks or "could not be restored" not in message:
+                return f'it runs {_name(proxy.running)}, which does not work there, and says "{message}"'
+        elif any(each in message for each in _OVERCOME):
             return f'it says what is no longer true: "{message}"'
         if assignment is None:
             return ""
@@ -104,6 +106,8 @@ class AgentChecker:
                 self._require_ran(each.row.instance_id, text, f"the deployment {record.rollout.to.name} completed")
 
     def _check_heartbeat(self, name: str, request: pb.HeartbeatRequest) -> None:
+        is_honest = "changed by hand" not in request.status.message
+        self._trace.require(is_honest, f"{name} blames a person:", request.status.message)
         if request.current_config_version:
             text = BY_NAME[request.current_config_version].text
             self._require_ran(name, text, "a heartbeat says that it was applied")

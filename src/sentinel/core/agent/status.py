@@ -66,13 +66,22 @@ def _messages(state: AgentState, observed: Observation) -> Iterator[str]:
         yield f"{state.attempt.version}: {state.attempt.failure}"
     applied = state.applied
     if applied is not None and state.apply is None and is_changed_by_hand(applied, observed):
-        yield _drift(applied, observed)
+        yield (
+            _unrestored(applied, observed, state.restore_failure)
+            if state.restore_failure
+            else _drift(applied, observed)
+        )
     if applied is not None and applied.lacks_restart is not None:
         yield RESTART_REQUIRED
     if observed.health_problem:
         yield f"the proxy is not healthy: {observed.health_problem}"
     if observed.state_problem:
         yield observed.state_problem
+
+
+def _unrestored(applied: Applied, observed: Observation, failure: str) -> str:
+    """The agent has changed the file itself, and people must not look for somebody else."""
+    return f"{observed.path} is not {applied.version}, which could not be restored: {failure}"
 
 
 def _drift(applied: Applied, observed: Observation) -> str:
