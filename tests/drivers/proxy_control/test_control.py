@@ -120,6 +120,21 @@ async def test_the_copy_is_kept_when_it_is_written_back(tmp_path: Path) -> None:
     assert (await proxy.read()).text is None
 
 
+async def test_a_restored_file_says_when_it_was_changed(tmp_path: Path) -> None:
+    file = tmp_path / "config.kdl"
+    file.write_text("changed by hand")
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+    proxy = control(tmp_path)
+    before = (await proxy.read()).modified
+
+    await proxy.write("new")
+    assert (await proxy.read()).modified != before
+    await proxy.restore(await proxy.read_copy())
+
+    assert before is not None
+    assert (await proxy.read()).modified == before
+
+
 async def test_bytes_that_are_no_text_survive_a_restore(tmp_path: Path) -> None:
     proxy = control(tmp_path)
     (tmp_path / "config.kdl").write_bytes(b"\xff\xfe\r\n")
@@ -220,7 +235,9 @@ async def test_a_command_that_hangs_is_killed_with_its_children() -> None:
 
     if raised.value.details:  # a busy machine may not have begun
         child = int(raised.value.details.split()[-1])
-        assert _is_dead(child)
+        async with asyncio.timeout(60):  # it was sent SIGKILL, and dies when the machine has time for it
+            while not _is_dead(child):  # noqa: ASYNC110  # it is no child of ours
+                await asyncio.sleep(0.01)
 
 
 async def test_output_is_bounded_and_tokens_stay_with_the_agent() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -58,6 +59,7 @@ class ConfigPath:
         try:
             if self.path.exists():
                 self._write(path, self.path.read_bytes())
+                _copy_time(self.path, path)
             path = self.path
             self._write(path, text.encode())
         except OSError as error:
@@ -68,12 +70,17 @@ class ConfigPath:
         return ConfigPath(self.backup).read().text
 
     def restore(self, text: str | None) -> None:
-        """Replace the file, and not the copy, or remove it."""
+        """Replace the file, and not the copy, or remove it.
+
+        A file that is put back keeps its time: if somebody had changed it by hand, people ask since when.
+        """
         try:
             if text is None:
                 self.path.unlink(missing_ok=True)
             else:
                 self._write(self.path, _encoded(text))
+                if self.read_copy() == text:
+                    _copy_time(self.backup, self.path)
         except OSError as error:
             raise ProxyFailure(f"cannot restore {self.path}: {_reason(error)}") from error
 
@@ -83,6 +90,12 @@ class ConfigPath:
         except FileNotFoundError:
             mode = _NEW_FILE_MODE
         atomic_file.write(path, content, mode=mode, is_exact_mode=True, owner_of=self.path)
+
+
+def _copy_time(source: Path, target: Path) -> None:
+    with suppress(OSError):
+        of_source = source.stat()
+        os.utime(target, ns=(of_source.st_atime_ns, of_source.st_mtime_ns))
 
 
 def _encoded(text: str) -> bytes:
