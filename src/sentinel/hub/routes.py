@@ -26,6 +26,7 @@ from sentinel.hub.schemas import (
     PageParameters,
     Reason,
     RefusedText,
+    RefusedVersion,
     SecretDocument,
     SecretList,
     Text,
@@ -268,7 +269,7 @@ def config_routes(handlers: ConfigHandlers) -> list[Route]:
                 ),
             ),
             problems=(404, 412, 422),
-            error_type=RefusedText,
+            error_type=RefusedVersion,
         ),
         Route(
             method=Method.GET,

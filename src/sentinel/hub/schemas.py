@@ -297,3 +297,15 @@ class RefusedText(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, problem: Problem) -> RefusedText:
         return cls(problem.level, problem.code, problem.line, problem.column, problem.message, problem.suggestion)
+
+
+class RefusedVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """An error of a text that was not stored, or of the field that names another version."""
+
+    field: str | UnsetType = UNSET
+    message: str
+    level: int | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    line: int | None | UnsetType = UNSET
+    column: int | None | UnsetType = UNSET
+    suggestion: str | None | UnsetType = UNSET

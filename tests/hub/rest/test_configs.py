@@ -6,9 +6,11 @@ import hashlib
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from sentinel.core.hub.versions import VersionName
+from sentinel.hub.schemas import RefusedVersion
 from sentinel.ports.hub_store import HubEventType
 from tests.hub.rest.rest_hub import VALID, WITH_OTHER_LISTENER, WITH_OTHER_ROUTE, RestHub
 from tests.support.hub import store_records
@@ -115,6 +117,7 @@ async def test_a_copy_of_a_version_is_a_new_version(hub: RestHub) -> None:
 
     assert (copied.json["version"], copied.json["content"]) == (3, VALID)
     assert (unknown.status, unknown.json["errors"][0]["field"]) == (422, "copy_of")
+    assert msgspec.convert(unknown.json["errors"][0], RefusedVersion).field == "copy_of"
 
 
 @pytest.mark.parametrize("body", [{}, {"content": VALID, "copy_of": 1}])
