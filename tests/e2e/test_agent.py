@@ -73,13 +73,14 @@ async def test_a_killed_hub_changes_nothing_for_the_proxy(database_url: str, tmp
             await hub.until_instance("edge-1", state="online")
             await hub.assign("edge-1", 1)
             await hub.until_instance("edge-1", in_sync=True, assigned="api@1")
+            since = agent.lines.index(await agent.until_event("hub.connected")) + 1
             hub.process.send_signal(signal.SIGKILL)
             await hub.process.exit_code()
-        await agent.until_event("hub.unavailable")
+        await agent.until_event("hub.unavailable", since=since)
         assert await host.name() == "first"
 
         async with serving(database_url, INTERVAL, port=port) as hub:
-            await agent.until_event("hub.connected", since=len(agent.lines))
+            await agent.until_event("hub.connected", since=since)
             await hub.assign("edge-1", 2)
             await hub.until_instance("edge-1", in_sync=True, assigned="api@2")
             assert await host.name() == "second"
