@@ -207,7 +207,7 @@ async def test_an_agent_that_deregisters_leaves_its_proxy(hub: RunningHub, tmp_p
 async def test_a_proxy_that_restarts_shows_as_new_counters(hub: RunningHub, tmp_path: Path) -> None:
     host = Host(tmp_path / "host", hub=hub.address)
     async with host.agent():
-        await hub.until_instance("edge-1", state="online")
+        await hub.until_instance("edge-1", state="degraded")
         async with host.serving():
             for _ in range(20):
                 await host.until_name("initial")
