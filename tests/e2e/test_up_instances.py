@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ QUICK = {"SENTINEL_OFFLINE_THRESHOLD": "60s"}
 def descendants(pid: int) -> dict[int, str]:
     """Return the processes below this one, with their commands."""
     found: dict[int, str] = {}
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (thread / "children").read_text().split()):
-            found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-            found |= descendants(child)
+    with suppress(FileNotFoundError, ProcessLookupError):  # threads and processes end meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                for child in map(int, (thread / "children").read_text().split()):
+                    found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+                    found |= descendants(child)
     return found
 
 
@@ -43,6 +46,20 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(TIMEOUT):
         while not condition():  # noqa: ASYNC110  # processes have no signal for others
             await asyncio.sleep(0.05)
+
+
+async def until_services(pid: int, count: int, *, without: frozenset[int] = frozenset()) -> dict[int, str]:
+    """Wait until so many agents and proxies run below this process, none of them `without`, and return them."""
+    found: dict[int, str] = {}
+
+    def is_complete() -> bool:
+        nonlocal found
+        # An agent starts a proxy with --test for a moment.
+        found = {child: command for child, command in descendants(pid).items() if " --test " not in command}
+        return len(found) == count and without.isdisjoint(found)
+
+    await until(is_complete)
+    return found
 
 
 async def instances(url: str) -> dict[str, dict[str, Any]]:
@@ -74,21 +91,20 @@ async def test_agents_and_proxies_run_restart_and_end_with_up(tmp_path: Path) ->
         url = await up.url()
         registered = await instances(url)
         await until_instances(url, lambda seen: all(runs(each, "edge@1") for each in seen.values()))
-        before = descendants(up.pid)
+        before = await until_services(up.pid, 4)
         response = await get(f"{proxy_url(tmp_path, 2)}/anything")
 
         agent, proxy = first_of(before, " agent "), first_of(before, " proxy ")
         for pid in (agent, proxy):
             os.kill(pid, signal.SIGKILL)
         await up.until_event("part.failed")
-        await until(lambda: len(now := descendants(up.pid)) == len(before) and {agent, proxy}.isdisjoint(now))
-        during = descendants(up.pid)
+        during = await until_services(up.pid, 4, without=frozenset((agent, proxy)))
         ended = await up.stop()
 
     assert {each["labels"]["zone"] for each in registered.values()} == {"a", "b"}
     assert sorted(registered) == ["edge-1", "edge-2"]
     assert response == (200, b"hello from the application\n")
-    assert len(before) == 4
+    assert len(before) == len(during) == 4
     assert {agent, proxy}.isdisjoint(during)
     assert ended == 0
     assert not any(map(is_running, during))
@@ -97,12 +113,13 @@ async def test_agents_and_proxies_run_restart_and_end_with_up(tmp_path: Path) ->
 async def test_nothing_outlives_up_when_it_is_killed(tmp_path: Path) -> None:
     async with UpProcess(tmp_path, "--agents=1", environ=QUICK) as up:
         await up.url()
+        await until_services(up.pid, 2)
         processes = descendants(up.pid)
 
         os.kill(up.pid, signal.SIGKILL)
         await until(lambda: not any(map(is_running, processes)))
 
-    assert len(processes) == 2
+    assert len(processes) >= 2
 
 
 async def test_the_demo_rolls_out_a_good_configuration_and_stops_a_bad_one(tmp_path: Path) -> None:
