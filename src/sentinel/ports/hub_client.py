@@ -8,7 +8,7 @@ Failures are of three kinds, whatever the call:
 
 * `HubUnavailable`: nothing is known of the outcome, or the hub could not do it now. Try again later.
 * `SessionEnded`: the hub does not know the session any more. Register, then try again.
-* `CallRefused`: the same call is refused again until somebody changes something.
+* `CallRefused`: the same call is refused again until someone changes something.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FailureReason(StrEnum):
     UNAUTHENTICATED = "unauthenticated"
     """A token or a certificate is missing, wrong, expired or revoked."""
     DENIED = "denied"
-    """It is the instance or the configuration of somebody else."""
+    """It is the instance or the configuration of someone else."""
     NOT_FOUND = "not_found"
     PRECONDITION = "precondition"
     """The instance is draining, or was removed."""

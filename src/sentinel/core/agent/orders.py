@@ -59,7 +59,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The `event_id` or `action_id`, by which one assignment differs from the next of the same version."""
     may_be_applied: bool = False
     """It may be the assignment that was applied already. Then only new values of secrets are news, and what
-    somebody has changed since is left."""
+    someone has changed since is left."""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):

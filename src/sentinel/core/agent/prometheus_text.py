@@ -1,6 +1,6 @@
 """Reads metrics in Prometheus' text format, also as OpenMetrics.
 
-Only series of the names that somebody asks for are decoded: a proxy has thousands of others. A line that cannot be
+Only series of the names that someone asks for are decoded: a proxy has thousands of others. A line that cannot be
 read is skipped, because one bad line says nothing about the others.
 """
 

@@ -80,7 +80,7 @@ def _messages(state: AgentState, observed: Observation) -> Iterator[str]:
 
 
 def _unrestored(applied: Applied, observed: Observation, failure: str) -> str:
-    """The agent has changed the file itself, and people must not look for somebody else."""
+    """The agent has changed the file itself, and people must not look for someone else."""
     return f"{observed.path} is not {applied.version}, which could not be restored: {failure}"
 
 

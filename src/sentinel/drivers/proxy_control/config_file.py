@@ -38,7 +38,7 @@ class ConfigPath:
             return ConfigFile(problem=_reason(error))
         if len(content) > MAX_BYTES:
             return ConfigFile(modified=modified, problem=f"expected at most {MAX_BYTES >> 20} MiB")
-        # Bytes that are not UTF-8 are somebody's change, and make another hash.
+        # Bytes that are not UTF-8 are someone's change, and make another hash.
         return ConfigFile(text=content.decode(errors="surrogateescape"), modified=modified)
 
     @contextmanager
@@ -72,7 +72,7 @@ class ConfigPath:
     def restore(self, text: str | None) -> None:
         """Replace the file, and not the copy, or remove it.
 
-        A file that is put back keeps its time: if somebody had changed it by hand, people ask since when.
+        A file that is put back keeps its time: if someone had changed it by hand, people ask since when.
         """
         try:
             if text is None:

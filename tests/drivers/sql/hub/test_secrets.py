@@ -37,7 +37,7 @@ class Hubs:
         return SqlSecretStore(self.database, encryption=encryption)
 
     async def run(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement as somebody does who has the database."""
+        """Run a statement as someone does who has the database."""
         if self._url.startswith("postgresql"):
             return await postgresql.fetch(self._url, statement)
         with closing(sqlite3.connect(self._url.removeprefix("sqlite:///"))) as connection, connection:
