@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from sentinel.core.agent.orders import Source
@@ -90,6 +91,36 @@ async def test_an_action_has_the_same_effect_as_an_event() -> None:
 
         assert [task.source for task in agent.applier.tasks] == [Source.ACTION, Source.ACTION]
         assert agent.applier.running.version == "api@1"
+
+
+@simulated
+async def test_the_log_says_once_what_an_event_is_about() -> None:
+    hub = hub_with_versions()
+    async with harness(hub).running() as agent:
+        await passed()
+        hub.send(msgspec.structs.replace(assignment("api@2"), change_summary="faster"))
+        hub.send(msgspec.structs.replace(deployment("api@1"), strategy="ROLLING", batch_position=2, batch_total=3))
+        hub.actions = [assignment("api@2", is_action=True)]
+        await passed(MINUTE)
+
+        assigned, deployed = agent.logged("hub.notice")
+        assert (assigned["version"], assigned["summary"]) == ("api@2", "faster")
+        assert (deployed["deployment"], deployed["version"]) == ("dep-1", "api@1")
+        assert (deployed["strategy"], deployed["batch"], deployed["rollback"]) == ("ROLLING", "2/3", False)
+
+
+@simulated
+async def test_a_clock_that_differs_from_the_hubs_is_logged_once() -> None:
+    hub, clock = hub_with_versions(), SimulatedClock()
+    async with AgentHarness(hub, clock=clock).running() as agent:
+        await passed()
+        for ahead in (5, 90, 91, -90, 0):
+            hub.send(Ping("ping", clock.now() - timedelta(seconds=ahead)))
+            await passed()
+            assert agent.count("clock_ahead_seconds") == pytest.approx(ahead, abs=1)
+
+        assert len(agent.logged("clock.differs")) == 1
+        assert len(agent.logged("clock.agrees")) == 1
 
 
 @simulated

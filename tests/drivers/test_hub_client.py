@@ -17,6 +17,7 @@ from sentinel.drivers.hub_client.client import GrpcHubClient
 from sentinel.drivers.hub_client.credentials import TlsFiles, WatchedTls
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.hub_client import (
+    AssignmentNotice,
     CallRefused,
     DeploymentNotice,
     DrainNotice,
@@ -245,6 +246,49 @@ async def test_events_that_are_unknown_or_empty_are_left_out(hub: tuple[OddHub, 
         received = [notice async for notice in notices]
 
     assert received == [Ping("p")]
+
+
+async def test_events_carry_everything(hub: tuple[OddHub, GrpcHubClient]) -> None:
+    odd, client = hub
+    deployment = pb.DeploymentEvent(
+        deployment_id="dep-1",
+        config_version="api@2",
+        strategy=pb.CANARY,
+        batch_position=1,
+        batch_total=3,
+        deadline=1735689600,
+        rollback=True,
+        config_hash="ab",
+    )
+    update = pb.ConfigUpdateEvent(config_version="api@3", config_hash="cd", change_summary="faster")
+    drain = pb.DrainEvent(drain_timeout_seconds=30, reason="old")
+    odd.events = [
+        pb.Event(event_id="e-1", type=pb.Event.DEPLOYMENT, deployment=deployment),
+        pb.Event(event_id="e-2", type=pb.Event.CONFIG_UPDATE, config_update=update),
+        pb.Event(event_id="e-3", type=pb.Event.DRAIN, drain=drain),
+        pb.Event(event_id="e-4", type=pb.Event.PING, ping=pb.PingEvent(server_time=1735689600)),
+    ]
+
+    async with client.subscribe() as notices:
+        received = [notice async for notice in notices]
+
+    moment = datetime(2025, 1, 1, tzinfo=UTC)
+    assert received == [
+        DeploymentNotice(
+            id="e-1",
+            deployment_id="dep-1",
+            is_rollback=True,
+            version="api@2",
+            hash="ab",
+            deadline=moment,
+            strategy="CANARY",
+            batch_position=1,
+            batch_total=3,
+        ),
+        AssignmentNotice(id="e-2", is_action=False, version="api@3", hash="cd", change_summary="faster"),
+        DrainNotice(id="e-3", timeout=timedelta(seconds=30), reason="old"),
+        Ping("e-4", moment),
+    ]
 
 
 async def test_an_unknown_instruction_asks_for_nothing(hub: tuple[OddHub, GrpcHubClient]) -> None:

@@ -190,7 +190,8 @@ class HubSession:
         self._observer.noticed(notice, is_event=is_event)
         match notice:
             case Ping():
-                pass
+                if notice.server_time is not None:
+                    self._observer.clock_compared(self._clock.now() - notice.server_time)
             case DrainNotice():
                 self._on_drain(notice)
             case _:

@@ -46,6 +46,9 @@ class AgentObserver(Protocol):
     def noticed(self, notice: Notice, *, is_event: bool) -> None:
         """The hub asks for something."""
 
+    def clock_compared(self, ahead: timedelta) -> None:
+        """A ping has shown how far the clock of this host is ahead of the hub's."""
+
     def fetched(self, version: str, failure: CallRefused | None) -> None:
         """A version was fetched, or the hub refuses to hand it out."""
 

@@ -6,13 +6,14 @@ Every label has a fixed set of values. What repeats while the hub is away is cou
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from sentinel.agent.observer import HubFailure
 from sentinel.core.agent.orders import Report, ReportState
 from sentinel.core.hub.instance import Health
+from sentinel.core.hub.session_token import CLOCK_SKEW
 from sentinel.ports.hub_client import (
     AssignmentNotice,
     CallRefused,
@@ -79,6 +80,10 @@ class AgentTelemetry:
             self._failures.labels(reason.value)
         for state in ReportState:
             self._reports.labels(state.value)
+        self._clock_ahead = gauge(
+            "clock_ahead_seconds", "How far the clock of this host is ahead of the hub's, by the last ping."
+        )
+        self._clock_differs = False
         self._scrape_problem = ""
         self._is_postponed = False
 
@@ -138,7 +143,18 @@ class AgentTelemetry:
     def noticed(self, notice: Notice, *, is_event: bool) -> None:
         kind = _NOTICES[type(notice)]
         self._notices.labels(kind, "event" if is_event else "heartbeat").inc()
-        self._log.debug("hub.notice", kind=kind, id=notice.id)
+        # An event comes once. Heartbeats repeat what they ask for.
+        log = self._log.info if is_event and not isinstance(notice, Ping) else self._log.debug
+        log("hub.notice", kind=kind, id=notice.id, **_details(notice))
+
+    def clock_compared(self, ahead: timedelta) -> None:
+        self._clock_ahead.set(ahead.total_seconds())
+        differs = abs(ahead) > CLOCK_SKEW
+        if differs and not self._clock_differs:
+            self._log.warning("clock.differs", ahead=ahead, effect="deadlines and buffered metrics are misjudged")
+        elif self._clock_differs and not differs:
+            self._log.info("clock.agrees", ahead=ahead)
+        self._clock_differs = differs
 
     def fetched(self, version: str, failure: CallRefused | None) -> None:
         self._fetches.labels("ok" if failure is None else "refused").inc()
@@ -190,3 +206,22 @@ class AgentTelemetry:
 
     def crashed(self, error: Exception) -> None:
         self._log.exception("session.crashed", error=error)
+
+
+def _details(notice: Notice) -> dict[str, str | bool]:
+    """Return what people want to know of a notice."""
+    match notice:
+        case AssignmentNotice():
+            return {"version": notice.version, "summary": notice.change_summary}
+        case DeploymentNotice():
+            return {
+                "deployment": notice.deployment_id,
+                "version": notice.version,
+                "rollback": notice.is_rollback,
+                "strategy": notice.strategy,
+                "batch": f"{notice.batch_position}/{notice.batch_total}",
+            }
+        case ReportRequest() | DrainNotice() | Ping():
+            return {}
+        case _:
+            assert_never(notice)

@@ -124,6 +124,8 @@ class AssignmentNotice(msgspec.Struct, frozen=True, kw_only=True):
     is_action: bool
     version: str
     hash: str
+    change_summary: str = ""
+    """Why, for people. Only events have it."""
 
 
 class DeploymentNotice(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +137,10 @@ class DeploymentNotice(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     hash: str
     deadline: datetime | None = None
+    strategy: str = ""
+    """By the names of the protocol. Only events have it, and the batch."""
+    batch_position: int = 0
+    batch_total: int = 0
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +163,8 @@ class Ping(msgspec.Struct, frozen=True):
     """The stream is alive."""
 
     id: str
+    server_time: datetime | None = None
+    """When the hub sent it, by its own clock, in whole seconds."""
 
 
 Notice: TypeAlias = "AssignmentNotice | DeploymentNotice | ReportRequest | DrainNotice | Ping"

@@ -135,7 +135,11 @@ def event(message: pb.Event) -> Notice | None:
         case pb.Event.CONFIG_UPDATE if message.HasField("config_update"):
             update = message.config_update
             return AssignmentNotice(
-                id=message.event_id, is_action=False, version=update.config_version, hash=update.config_hash
+                id=message.event_id,
+                is_action=False,
+                version=update.config_version,
+                hash=update.config_hash,
+                change_summary=update.change_summary,
             )
         case pb.Event.DEPLOYMENT if message.deployment.deployment_id:
             deployment = message.deployment
@@ -146,6 +150,9 @@ def event(message: pb.Event) -> Notice | None:
                 version=deployment.config_version,
                 hash=deployment.config_hash,
                 deadline=_time(deployment.deadline),
+                strategy=_strategy(deployment.strategy),
+                batch_position=deployment.batch_position,
+                batch_total=deployment.batch_total,
             )
         case pb.Event.DRAIN:
             seconds = message.drain.drain_timeout_seconds
@@ -153,7 +160,7 @@ def event(message: pb.Event) -> Notice | None:
                 id=message.event_id, timeout=_positive_seconds(seconds), reason=message.drain.reason
             )
         case pb.Event.PING:
-            return Ping(message.event_id)
+            return Ping(message.event_id, _time(message.ping.server_time))
         case _:
             return None
 
@@ -189,6 +196,11 @@ def _action(action: pb.PendingAction) -> Notice | None:
             return DrainNotice(id=action.action_id, timeout=_positive_seconds(seconds))
         case _:
             return None
+
+
+def _strategy(strategy: pb.DeploymentStrategy.ValueType) -> str:
+    """Return the name of a strategy; empty for an unknown one."""
+    return pb.DeploymentStrategy.Name(strategy) if strategy in pb.DeploymentStrategy.values() else ""
 
 
 def _metrics(metrics: Metrics) -> pb.InstanceMetrics:
