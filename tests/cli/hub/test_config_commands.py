@@ -66,6 +66,14 @@ async def test_nothing_to_push_is_wrong_usage(hub: ServedHub, words: tuple[str, 
     assert "expected" in errors
 
 
+@pytest.mark.parametrize("words", [("push", "bad id", "-"), ("push", "", "-"), ("list", "a/b"), ("get", "a@b")])
+async def test_what_cannot_name_a_configuration_is_wrong_usage(hub: ServedHub, words: tuple[str, ...]) -> None:
+    code, _, errors = await hub.run("config", *words, stdin=VALID)
+
+    assert code == 2
+    assert f'expected a configuration such as edge, got "{words[1]}"' in errors.replace(", or edge@3,", ",")
+
+
 async def test_the_text_of_a_version_is_printed_as_it_is(hub: ServedHub) -> None:
     await hub.push("edge", VALID, WITH_OTHER_ROUTE)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import re
 import signal
 import sys
+from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -101,13 +105,7 @@ async def test_a_watched_list_is_drawn_again_when_it_changes(hub: ServedHub) -> 
     await hub.add(edge, instance("edge-2", State.OFFLINE))
     await hub.store.flush([heartbeats(edge, 1, message="serving")])
     terminal, command_side = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sentinel.cli", "hub", "instances", "list", "--watch", "--interval=50ms"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=command_side,
-        stderr=command_side,
-        env={**os.environ, "SENTINEL_SERVER": hub.url, "SENTINEL_TOKEN": ADMIN, "COLUMNS": "200"},
-    )
+    process = await watching(hub, stdout=command_side, stderr=command_side)
     os.close(command_side)
 
     first = await read_until(terminal, b"edge-2")
@@ -123,6 +121,65 @@ async def test_a_watched_list_is_drawn_again_when_it_changes(hub: ServedHub) -> 
     assert (b"\x1b[32medge-1" in first, b"\x1b[31medge-2" in first) == (True, True)
     assert last.rindex(b"\x1b[H\x1b[2J") < last.index(b"\x1b[35medge-1")
     assert code == 0
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+async def test_each_list_of_a_watch_can_be_read_by_itself(hub: ServedHub, output: str) -> None:
+    await hub.add(instance("edge-1"))
+    process = await watching(hub, f"--output={output}", stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+
+    first = await read_list(process.stdout, output)
+    await hub.call("POST", "instances/edge-1/drain", {})
+    second = await read_list(process.stdout, output)
+    process.send_signal(signal.SIGINT)
+    code = await process.wait()
+
+    assert [each["items"][0]["state"] for each in (first, second)] == ["online", "draining"]
+    assert (first["total"], code) == (1, 0)
+
+
+async def read_list(stream: asyncio.StreamReader, output: str) -> Any:
+    """A line of JSON, or a document of YAML, whose last member is `metrics`."""
+    async with asyncio.timeout(60):
+        if output == "json":
+            return json.loads(await stream.readline())
+        text = (await stream.readuntil(b"metrics: null\n")).decode()
+    (document,) = yaml.safe_load_all(text)
+    assert text.startswith("---\n")
+    return document
+
+
+async def test_a_screen_shows_how_the_time_passes(hub: ServedHub) -> None:
+    now = datetime.now(UTC)
+    edge = instance("edge-1")
+    seen = msgspec.structs.replace(edge, life=msgspec.structs.replace(edge.life, last_seen=now))
+    await hub.add(seen)
+    terminal, command_side = pty.openpty()
+    process = await watching(hub, stdout=command_side)
+    os.close(command_side)
+
+    drawn = await read_until(terminal, b"edge-1")
+    again = await read_until(terminal, b"edge-1")
+    process.send_signal(signal.SIGINT)
+    await process.wait()
+    os.close(terminal)
+
+    assert drawn != again
+    assert b" ago" in again
+
+
+async def watching(
+    hub: ServedHub, *words: str, stdout: int, stderr: int | None = None
+) -> asyncio.subprocess.Process:
+    """Begin `sentinel hub instances list --watch`."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sentinel.cli", "hub", "instances", "list", "--watch", "--interval=50ms", *words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, "SENTINEL_SERVER": hub.url, "SENTINEL_TOKEN": ADMIN, "COLUMNS": "200"},
+    )
 
 
 async def read_until(terminal: int, text: bytes) -> bytes:

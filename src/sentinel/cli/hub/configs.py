@@ -16,7 +16,7 @@ from sentinel.cli.hub import config_file
 from sentinel.cli.hub.client import HubClient, run
 from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.picture import Pictures
-from sentinel.cli.hub.version_argument import VERSION
+from sentinel.cli.hub.version_argument import CONFIG, VERSION
 from sentinel.cli.options import OutputFormat
 from sentinel.core.counted import counted
 from sentinel.core.hub import versions
@@ -37,15 +37,15 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 @click.command("list")
-@click.argument("config_id", metavar="[CONFIG]", default="")
+@click.argument("config_id", metavar="[CONFIG]", type=CONFIG, required=False)
 @options.output_option
 @session.server_options
-def list_configs(config_id: str, output: OutputFormat, server: ServerOptions) -> int:
+def list_configs(config_id: str | None, output: OutputFormat, server: ServerOptions) -> int:
     """List configurations, or the versions of CONFIG, newest first."""
 
     async def work(hub: HubClient) -> int:
         found: Sequence[ConfigDocument] | Sequence[VersionDocument]
-        if config_id:
+        if config_id is not None:
             found = saved = await hub.versions(config_id)
             header = ("VERSION", "CREATED", "BY", "RESTART", "WARNINGS", "SUMMARY")
             rows = [_version_row(each) for each in saved]
@@ -82,7 +82,7 @@ def get(name: str, output: OutputFormat, server: ServerOptions) -> int:
 
 
 @click.command
-@click.argument("config_id", metavar="CONFIG")
+@click.argument("config_id", metavar="CONFIG", type=CONFIG)
 @click.argument("file", metavar="FILE", required=False)
 @click.option(
     "--copy-of", type=click.IntRange(min=1), help="Save an earlier version once more, instead of a FILE."

@@ -12,6 +12,7 @@ import click
 from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
+from sentinel.cli.hub import list_output
 from sentinel.cli.hub.client import HubClient, run
 from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.version_argument import VERSION
@@ -56,8 +57,11 @@ def list_instances(
 ) -> int:
     """List instances: their states, what they run and what they should run.
 
-    Removed instances are listed only with --state removed.
+    Removed instances are listed only with --state removed. With --watch, JSON is a line for each list,
+    and YAML a document.
     """
+
+    is_screen = watch and output is OutputFormat.TABLE and session.is_terminal()
 
     async def work(hub: HubClient) -> int:
         printed: Sequence[object] | None = None
@@ -72,10 +76,17 @@ def list_instances(
                     session.fail(f"{error} – trying again until Ctrl-C")
                 is_failing = True
             else:
-                # As if all had just been seen: that they were seen again is no change.
-                shown = [_row(each, each.last_seen_time) for each in found]
+                now = datetime.now(UTC)
+                # Only a screen that is drawn again shows how the time passes. Elsewhere, that instances were seen
+                # again is no change.
+                shown = [_row(each, now if is_screen else each.last_seen_time) for each in found]
                 if shown != printed or is_failing:
-                    _print(found, output, clears=watch and session.is_terminal())
+                    if is_screen:
+                        click.echo(_CLEAR, nl=False)
+                    if watch and output is not OutputFormat.TABLE:
+                        list_output.print_update(found, output)
+                    else:
+                        print_list(found, _lines(found, now), output)
                 printed, is_failing = shown, False
             if not watch:
                 return ExitCode.SUCCESS
@@ -156,12 +167,6 @@ def _print_left(instance: InstanceDocument, output: OutputFormat) -> int:
     message = f"instance {instance.id} is {instance.state}"
     click.echo(message if output is OutputFormat.TABLE else options.encode(instance, output))
     return ExitCode.SUCCESS
-
-
-def _print(found: Sequence[InstanceDocument], output: OutputFormat, *, clears: bool) -> None:
-    if clears:
-        click.echo(_CLEAR, nl=False)
-    print_list(found, _lines(found, datetime.now(UTC)), output)
 
 
 def _lines(found: Sequence[InstanceDocument], now: datetime) -> Iterator[str]:

@@ -28,3 +28,11 @@ def print_list(items: Sequence[T], lines: Iterable[str], output: OutputFormat) -
         return
     for line in lines:
         click.echo(line)
+
+
+def print_update(items: Sequence[T], output: OutputFormat) -> None:
+    """Print all items as one of several lists on the same output: a line of JSON, or a document of YAML."""
+    updated = ListOutput(len(items), items)
+    click.echo(
+        msgspec.json.encode(updated) if output is OutputFormat.JSON else f"---\n{options.encode(updated, output)}"
+    )

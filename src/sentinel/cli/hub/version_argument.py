@@ -1,4 +1,4 @@
-"""The name of a version on the command line, `<config>@<n>`."""
+"""The names of configurations and versions on the command line: `edge`, `edge@3`."""
 
 from __future__ import annotations
 
@@ -25,4 +25,16 @@ class VersionType(click.ParamType[VersionName]):
         return found
 
 
+class ConfigType(click.ParamType[str]):
+    """Checks `edge`, before anything is asked of a hub."""
+
+    name = "config"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not versions.is_config_id(value):
+            self.fail(f"expected a configuration such as edge, got {quoted(value)}", param, ctx)
+        return value
+
+
 VERSION = VersionType()
+CONFIG = ConfigType()
