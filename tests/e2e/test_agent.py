@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import memory
+from tests.support.missing_service import skip_or_fail
 from tests.support.processes.agent import Host
 from tests.support.processes.hub import RunningHub, serving
 from tests.support.tcp_proxy import TcpProxy
@@ -18,6 +20,8 @@ from tools.services.server import free_port
 
 INTERVAL = "--set=heartbeat_interval=1s"
 THRESHOLD = "--set=offline_threshold=5s"
+UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "sentinel-agent.service"
+RESTRICTED = ("-m", "tests.support.agent.system_calls")
 
 
 @pytest.fixture
@@ -191,6 +195,21 @@ async def test_a_drained_instance_stops_leaves_and_exits(hub: RunningHub, tmp_pa
         assert await agent.exit_code() == 0
         assert await proxy.exit_code() == 0
         await hub.until_instance("edge-1", state="removed")
+
+
+async def test_the_unit_of_systemd_permits_what_an_agent_does(hub: RunningHub, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        skip_or_fail("systemd-analyze is not installed")
+    host = Host(tmp_path / "host", hub=hub.address)
+    host.settings["proxy"]["test_command"] = ["sentinel", "proxy", "--test", "-c", "{config}"]
+    await hub.save(host.content("first"))
+    async with host.serving(), host.agent(program=(*RESTRICTED, str(UNIT))) as agent:
+        await hub.until_instance("edge-1", state="online")
+        await hub.assign("edge-1", 1)
+        await hub.until_instance("edge-1", in_sync=True, assigned="api@1")
+        await hub.call("POST", "instances/edge-1/drain", {"reason": "replaced"})
+
+        assert await agent.exit_code() == 0
 
 
 async def test_an_agent_that_deregisters_leaves_its_proxy(hub: RunningHub, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from tests.support.processes.service import ServiceProcess
+from tests.support.processes.service import PROGRAM, ServiceProcess
 from tools.services.server import free_port
 
 
@@ -19,7 +19,12 @@ class AgentProcess(ServiceProcess):
     """An agent with these settings."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, Any], *, environ: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        *,
+        environ: Mapping[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         file = folder / "agent.yaml"
         file.write_bytes(msgspec.yaml.encode(settings))
@@ -31,6 +36,7 @@ class AgentProcess(ServiceProcess):
                 "--health-probe-bind-address=127.0.0.1:0",
             ),
             environ=environ or {},
+            program=program,
         )
 
     async def agent_metric(self, name: str, **labels: str) -> float:
@@ -87,9 +93,11 @@ observability {{ metrics {{ address "127.0.0.1:{self.metrics_port}"; path "/metr
         pid_file = self.folder / "proxy.pid"
         return ServiceProcess(["proxy", "-c", str(self.config), "--pid-file", str(pid_file)], environ={})
 
-    def agent(self, *, environ: Mapping[str, str] | None = None, **changes: Any) -> AgentProcess:
+    def agent(
+        self, *, environ: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM, **changes: Any
+    ) -> AgentProcess:
         """The agent, not started yet. `changes` replace settings."""
-        return AgentProcess(self.folder, self.settings | changes, environ=environ)
+        return AgentProcess(self.folder, self.settings | changes, environ=environ, program=program)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[ServiceProcess]:

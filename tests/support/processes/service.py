@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 Line = dict[str, Any]
 
-_PROGRAM = ("-m", "sentinel.cli")
+PROGRAM = ("-m", "sentinel.cli")
+"""The arguments of Python before a command."""
 _INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "PYTHONPATH", "COVERAGE_PROCESS_START")
 """No others: variables are settings, and the tests must not depend on those of the developer."""
 _MAX_LINES = 1_000_000
@@ -31,11 +32,11 @@ class ServiceProcess:
         command: Sequence[str],
         *,
         environ: Mapping[str, str],
-        program: Sequence[str] = _PROGRAM,
+        program: Sequence[str] = PROGRAM,
         ignored_event: str = "",
         stdin: bytes = b"",
     ) -> None:
-        """`program` are the arguments of Python before the command. Log lines of `ignored_event` are read and
+        """Log lines of `ignored_event` are read and
         dropped, for benchmarks that log millions of them."""
         self._stdin = stdin
         self._arguments = [*program, *command]
@@ -262,7 +263,7 @@ class CompletedCommand(msgspec.Struct, frozen=True):
 async def run_command(
     *command: object,
     environ: Mapping[str, str] | None = None,
-    program: Sequence[str] = _PROGRAM,
+    program: Sequence[str] = PROGRAM,
     timeout: float = 60,
     stdin: bytes = b"",
 ) -> CompletedCommand:
