@@ -184,6 +184,17 @@ async def test_a_read_only_folder_is_a_failure(tmp_path: Path) -> None:
             assert await state.load() == AgentState()
 
 
+async def test_secrets_that_are_in_use_already_need_no_write(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        state = folder_state(disk / "state")
+        files = await state.put_secrets({"secret:key": b"1"})
+        await state.use_secrets(files)
+        with read_only(disk):
+            await state.use_secrets(files)
+
+            assert content(Path(state.stable_path("secret:key"))) == b"1"
+
+
 async def test_a_state_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "state.json").mkdir()
     (tmp_path / "instance_id").mkdir()

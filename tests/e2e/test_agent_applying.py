@@ -118,6 +118,12 @@ class Host:
         await self.until_serving("v1")
 
 
+def left_behind(host: Host) -> Sequence[str]:
+    """Name what an agent needs only while it writes."""
+    found = (each.name for folder in (host.file.parent, host.state) for each in folder.iterdir())
+    return [name for name in found if name.startswith(".") or name.endswith(".candidate")]
+
+
 def lines(command: Finished) -> Sequence[dict[str, Any]]:
     """The reports, and what a heartbeat says at the end."""
     assert command.code == 0
@@ -162,6 +168,7 @@ async def _kill_at_each_write(
         said = lines(await host.apply(name, "--order", "d-1"))
 
         check(host, said)
+        assert left_behind(host) == []
         await host.serve_again("api@1", prepared)
     raise AssertionError("it never came to its end")
 
@@ -231,6 +238,24 @@ async def test_a_full_disk_is_a_report(host: Host) -> None:
         assert "no space left on device" in reports[-1]["message"]
         assert config.read_text() == host.texts["api@1"]
         assert left == ["config.kdl"]
+
+
+async def test_a_disk_that_fills_up_after_the_write_stops_no_restore(host: Host) -> None:
+    with small_disk(host.folder / "disk") as disk:
+        config = disk / "config.kdl"
+        config.write_text(host.texts["api@1"])
+        host.file.unlink()
+        host.file.symlink_to(config)
+        fill_and_reload = f"cat /dev/zero > {disk}/filler; kill -HUP {host.proxy.pid}"
+        host.configure(config=config, reload={"command": ["sh", "-c", fill_and_reload]})
+
+        *reports, running = lines(await host.apply("api@3", "--order", "d-1"))
+
+        assert config.read_text() == host.texts["api@1"]
+        assert (disk / "filler").stat().st_size > 0
+    assert reports[-1]["message"] == "health check failed after 3 attempts"
+    assert running["hash"] == content_hash(host.texts["api@1"])
+    await host.until_serving("v1")
 
 
 async def test_a_read_only_folder_is_a_report(host: Host) -> None:

@@ -88,3 +88,29 @@ def test_a_folder_is_locked_by_one_at_a_time(tmp_path: Path) -> None:
         os.close(other)
 
     assert names_in(tmp_path) == []
+
+
+def test_the_only_writer_removes_what_killed_ones_left(tmp_path: Path) -> None:
+    (tmp_path / ".key.0123abcd").write_bytes(b"left")
+    others = (".key.bak", ".key.0123abcde", "key.0123abcd", ".other.0123abcd")
+    for name in others:
+        (tmp_path / name).write_bytes(b"")
+
+    atomic_file.write(tmp_path / "key", b"new", mode=0o600)
+    before = names_in(tmp_path)
+    atomic_file.write(tmp_path / "key", b"newer", mode=0o600, is_only_writer=True)
+
+    assert ".key.0123abcd" in before
+    assert names_in(tmp_path) == sorted((*others, "key"))
+
+
+def test_a_moved_file_replaces_what_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "copy").write_bytes(b"copy")
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+
+    atomic_file.move(tmp_path / "copy", tmp_path / "link")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"copy"
+    assert names_in(tmp_path) == ["link", "real"]

@@ -61,7 +61,7 @@ class FolderState:
         made = str(uuid.uuid4())
         try:
             self._make(self._folder)
-            atomic_file.write(file, f"{made}\n".encode(), mode=_PRIVATE)
+            atomic_file.write(file, f"{made}\n".encode(), mode=_PRIVATE, is_only_writer=True)
         except OSError as error:
             raise _failure("write", file, error) from error
         return made
@@ -141,7 +141,7 @@ class FolderState:
     def _write(self, file: Path, content: bytes) -> None:
         try:
             self._make(self._folder)
-            atomic_file.write(file, content, mode=_PRIVATE)
+            atomic_file.write(file, content, mode=_PRIVATE, is_only_writer=True)
         except OSError as error:
             raise _failure("write", file, error) from error
 
@@ -156,7 +156,9 @@ def _file_name(reference: str) -> str:
 
 
 def _link(link: Path, target: str) -> None:
-    """Let a link lead to another file, atomically."""
+    """Let a link lead to a file, atomically. One that does already needs no space."""
+    if link.is_symlink() and link.readlink() == Path(target):
+        return
     draft = link.with_name(f".{link.name}")
     draft.unlink(missing_ok=True)
     draft.symlink_to(target)

@@ -53,7 +53,8 @@ class ProxyControl(Protocol):
         """Return the copy that `write` kept; None if there is none, or it cannot be read."""
 
     async def restore(self, text: str | None) -> None:
-        """Replace the file, and not the copy, or remove it. Raises `ProxyFailure`."""
+        """Replace the file, or remove it. The copy stays, unless it has to become the file because there is no
+        space for another one. Raises `ProxyFailure`."""
 
     async def reload(self) -> None:
         """Tell the proxy to read the file again. Raises `ProxyFailure` if it cannot be told."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,17 +18,21 @@ def write(
     mode: int,
     keeps_mode: bool = False,
     is_exact_mode: bool = False,
+    is_only_writer: bool = False,
     owner_of: Path | None = None,
 ) -> None:
     """Write or replace the file atomically and durably.
 
     A file that is replaced keeps its owner, so that a service can still read what an administrator has changed.
     With `owner_of`, the owner is that of another file. With `keeps_mode` it keeps its mode, too, without access
-    for others. With `is_exact_mode`, the umask takes nothing from `mode`. A symbolic link stays in place.
+    for others. With `is_exact_mode`, the umask takes nothing from `mode`. A symbolic link stays in place. With
+    `is_only_writer`, what earlier writers left beside it when they were killed is removed.
 
     Raises `OSError`; the old content is unchanged then.
     """
     target = path.resolve()
+    if is_only_writer:
+        _remove_drafts(target)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -42,8 +47,14 @@ def write(
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    with _opened_folder(target.parent) as folder:
-        os.fsync(folder)
+    _sync_folder(target)
+
+
+def move(source: Path, target: Path) -> None:
+    """Replace a file by another one of the same file system, durably. It needs no space. Raises `OSError`."""
+    target = target.resolve()
+    source.replace(target)
+    _sync_folder(target)
 
 
 @contextmanager
@@ -61,6 +72,19 @@ def _opened_folder(path: Path) -> Iterator[int]:
         yield folder
     finally:
         os.close(folder)
+
+
+def _sync_folder(file: Path) -> None:
+    with _opened_folder(file.parent) as folder:
+        os.fsync(folder)
+
+
+def _remove_drafts(target: Path) -> None:
+    draft = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}")
+    with suppress(OSError):
+        for each in target.parent.iterdir():
+            if draft.fullmatch(each.name):
+                each.unlink(missing_ok=True)
 
 
 def _keep_owner(file: int, target: Path, *, keeps_mode: bool) -> None:

@@ -173,6 +173,22 @@ async def test_a_full_disk_leaves_the_file_as_it_is(tmp_path: Path) -> None:
     assert (await proxy.read()).text == "old"
 
 
+async def test_without_space_the_copy_becomes_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.kdl"
+    file.write_text("old")
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+    proxy = control(tmp_path)
+    before = (await proxy.read()).modified
+    await proxy.write("new")
+
+    with no_space_for_files():
+        await proxy.restore("old")
+
+    restored = await proxy.read()
+    assert (restored.text, restored.modified) == ("old", before)
+    assert names_in(tmp_path) == ["config.kdl"]
+
+
 async def test_a_read_only_folder_is_a_reason(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as folder:
         (folder / "config.kdl").write_text("old")

@@ -72,24 +72,40 @@ class ConfigPath:
     def restore(self, text: str | None) -> None:
         """Replace the file, and not the copy, or remove it.
 
-        A file that is put back keeps its time: if someone had changed it by hand, people ask since when.
+        A file that is put back keeps its time: if someone had changed it by hand, people ask since when. Without
+        space for another file, the copy itself becomes the file.
         """
         try:
             if text is None:
                 self.path.unlink(missing_ok=True)
             else:
-                self._write(self.path, _encoded(text))
-                if self.read_copy() == text:
-                    _copy_time(self.backup, self.path)
+                self._write_back(text, is_copy=self.read_copy() == text)
         except OSError as error:
             raise ProxyFailure(f"cannot restore {self.path}: {_reason(error)}") from error
+
+    def _write_back(self, text: str, *, is_copy: bool) -> None:
+        try:
+            self._write(self.path, _encoded(text))
+        except OSError:
+            if not is_copy or not self._move_copy():
+                raise
+        else:
+            if is_copy:
+                _copy_time(self.backup, self.path)
+
+    def _move_copy(self) -> bool:
+        try:
+            atomic_file.move(self.backup, self.path)
+        except OSError:
+            return False
+        return True
 
     def _write(self, path: Path, content: bytes) -> None:
         try:
             mode = stat.S_IMODE(self.path.stat().st_mode)
         except FileNotFoundError:
             mode = _NEW_FILE_MODE
-        atomic_file.write(path, content, mode=mode, is_exact_mode=True, owner_of=self.path)
+        atomic_file.write(path, content, mode=mode, is_exact_mode=True, is_only_writer=True, owner_of=self.path)
 
 
 def _copy_time(source: Path, target: Path) -> None:
