@@ -396,10 +396,23 @@ async def test_without_a_file_before_a_failed_version_leaves_none() -> None:
 async def test_stopping_the_proxy_waits_for_the_apply() -> None:
     async with ApplyingAgent().running() as agent:
         agent.applier.receive(task("api@2"))
-        problem = await agent.applier.stop_proxy()
+        problem = await agent.applier.stop_proxy(SETTLED)
 
     assert problem == ""
     assert agent.proxy.calls[-1] == "stop"
+
+
+@simulated
+async def test_an_apply_that_takes_too_long_does_not_keep_the_proxy_running() -> None:
+    async with ApplyingAgent().running() as agent:
+        agent.proxy.is_healthy = lambda running: False
+        agent.applier.receive(task("api@2"))
+        await asyncio.sleep(0.1)  # it has begun
+
+        await agent.applier.stop_proxy(timedelta(seconds=2))
+
+        assert agent.proxy.pid is None
+        assert agent.proxy.stop_timeout == timedelta(seconds=1)
 
 
 @simulated

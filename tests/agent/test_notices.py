@@ -292,6 +292,7 @@ def test_a_drained_agent_stops_its_proxy_leaves_and_ends(is_event: bool) -> None
             assert agent.has_ended
             assert agent.applier.is_drained
             assert agent.applier.stops == 1
+            assert agent.applier.stop_timeout == timedelta(seconds=28), "it leaves before the hub gives up"
             assert hub.reasons == ["drained"]
             assert agent.logged("agent.draining")[0]["reason"] == "old machine"
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 
 import msgspec
 
@@ -196,12 +198,19 @@ class Applier:
         self._change(states.drain)
         await self._idle.wait()
 
-    async def stop_proxy(self) -> str:
-        """Stop the proxy, after what is being applied has ended. Returns why that failed, or an empty text."""
+    async def stop_proxy(self, timeout: timedelta) -> str:
+        """Stop the proxy, after what is being applied has ended. Returns why that failed, or an empty text.
+
+        What is being applied gets half of the time: it may wait for a proxy that does not respond.
+        """
         self._is_draining = True
-        await self._idle.wait()
+        monotonic = asyncio.get_running_loop().time
+        began = monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout.total_seconds() / 2):
+                await self._idle.wait()
         try:
-            await self._actions.stop()
+            await self._actions.stop(timeout - timedelta(seconds=monotonic() - began))
         except ProxyFailure as failure:
             return failure.message
         return ""

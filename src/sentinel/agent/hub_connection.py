@@ -36,6 +36,10 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 
 DEREGISTER_ATTEMPTS: Final = 5
+STOP_TIMEOUT: Final = timedelta(minutes=1)
+"""For the proxy to stop, if the hub does not say it."""
+_MARGIN: Final = timedelta(seconds=2)
+"""To deregister in, once the proxy has stopped or not."""
 _ENOUGH_HEARTBEATS: Final = 2
 """A session with so many answered heartbeats has worked. One with fewer may end the same way again at once."""
 _FAREWELL_TIMEOUT: Final = timedelta(seconds=5)
@@ -204,7 +208,7 @@ class HubConnection:
     async def _leave_for_good(self) -> None:
         """Stop the proxy, and, if the hub wants it, leave the fleet."""
         await self._applier.drain()
-        problem = await self._applier.stop_proxy()
+        problem = await self._applier.stop_proxy(self._stop_timeout())
         self._observer.proxy_stopped(problem)
         if self._drain is None:
             return
@@ -214,6 +218,12 @@ class HubConnection:
             if not isinstance(failure, HubUnavailable):
                 return  # without a session there is no way to say it; the hub waits for its drain timeout
             await self._clock.sleep(self._backoff.delay(attempt, self._jitter()))
+
+    def _stop_timeout(self) -> timedelta:
+        """Return how long the proxy may take to stop: a moment less than the hub waits before it removes us."""
+        if self._drain is None or self._drain.timeout is None:
+            return STOP_TIMEOUT
+        return max(self._drain.timeout - _MARGIN, self._drain.timeout / 2)
 
     async def _deregister_quickly(self) -> None:
         """Leave the fleet, if the hub is there. A service that stops has not much time."""

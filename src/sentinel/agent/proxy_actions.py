@@ -190,9 +190,9 @@ class ProxyActions:
             process_id=await self._proxy.process_id(),
         )
 
-    async def stop(self) -> None:
+    async def stop(self, timeout: timedelta) -> None:
         """Stop the proxy. Raises `ProxyFailure`."""
-        await self._proxy.stop()
+        await self._proxy.stop(timeout)
 
     @property
     def _ready(self) -> _Prepared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
@@ -68,5 +68,5 @@ class ProxyControl(Protocol):
     async def process_id(self) -> int | None:
         """Return the id of the proxy's process; None if it does not run, or that is unknown."""
 
-    async def stop(self) -> None:
-        """Stop the proxy. Raises `ProxyFailure`."""
+    async def stop(self, timeout: timedelta) -> None:
+        """Stop the proxy. Raises `ProxyFailure`, also if it has not ended within `timeout`."""

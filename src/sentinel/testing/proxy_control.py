@@ -7,7 +7,7 @@ tells the sender of the signal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sentinel.ports.proxy_control import ConfigFile, ProxyFailure
 
@@ -25,6 +25,8 @@ class MemoryProxy:
         self.pid: int | None = 1000
         """None: it does not run."""
         self.calls: list[str] = []
+        self.stop_timeout: timedelta | None = None
+        """How long the last `stop` would have waited."""
         self.refuses: dict[str, ProxyFailure] = {}
         """Why a call, such as `test` or `reload`, fails, by its name."""
         self.accepts: Callable[[str], str] = lambda text: ""
@@ -83,8 +85,9 @@ class MemoryProxy:
     async def process_id(self) -> int | None:
         return self.pid
 
-    async def stop(self) -> None:
+    async def stop(self, timeout: timedelta) -> None:
         self._call("stop")
+        self.stop_timeout = timeout
         self.pid = None
 
     def _call(self, name: str) -> None:

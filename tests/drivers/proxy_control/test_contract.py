@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -65,4 +66,4 @@ async def test_everything_can_be_repeated(proxy: ProxyControl) -> None:
         await proxy.restart()
         await proxy.check_health()
     for _ in range(2):
-        await proxy.stop()
+        await proxy.stop(timedelta(minutes=1))

@@ -21,6 +21,7 @@ from sentinel.drivers.proxy_control.pid_file import is_zombie
 from sentinel.ports.proxy_control import ProxyFailure
 from tests.support.agent.disks import no_space_for_files, read_only, small_disk
 
+MINUTE = timedelta(minutes=1)
 PROXY = """
 import pathlib, signal, sys, os
 signal.signal(signal.SIGHUP, lambda *_: pathlib.Path(sys.argv[2]).write_text("reloaded"))
@@ -309,22 +310,31 @@ async def test_stopping_waits_for_the_process_to_end(tmp_path: Path) -> None:
     async with running_proxy(tmp_path) as process:
         proxy = control(tmp_path, pid_file=tmp_path / "pid")
 
-        await proxy.stop()
-        await proxy.stop()  # it has ended
+        await proxy.stop(MINUTE)
+        await proxy.stop(MINUTE)  # it has ended
 
         assert await process.wait() == -signal.SIGTERM
         assert await proxy.process_id() is None
 
 
+async def test_a_proxy_that_does_not_stop_in_time_is_a_failure(tmp_path: Path) -> None:
+    async with running_proxy(tmp_path) as process:
+        process.send_signal(signal.SIGSTOP)  # so SIGTERM stays pending
+        proxy = control(tmp_path, pid_file=tmp_path / "pid")
+
+        with pytest.raises(ProxyFailure, match="still runs 100ms after SIGTERM"):
+            await proxy.stop(timedelta(milliseconds=100))
+
+
 async def test_a_stop_command_replaces_the_signal(tmp_path: Path) -> None:
-    await control(tmp_path, stop=shell(f"touch {tmp_path}/stopped")).stop()
+    await control(tmp_path, stop=shell(f"touch {tmp_path}/stopped")).stop(MINUTE)
 
     assert (tmp_path / "stopped").exists()
 
 
 async def test_a_proxy_without_pid_file_and_command_cannot_be_stopped(tmp_path: Path) -> None:
     with pytest.raises(ProxyFailure, match="there is no stop_command, and no pid_file"):
-        await control(tmp_path).stop()
+        await control(tmp_path).stop(MINUTE)
 
 
 @pytest.mark.parametrize(

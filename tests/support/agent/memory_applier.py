@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 
 from sentinel.agent.applier import Applier
 from sentinel.core.agent.orders import Content, OrderKey, Report, ReportState, Running, Task
@@ -23,6 +24,7 @@ class MemoryApplier(Applier):
         self.secrets: dict[str, bytes] = {}
         self.is_drained = False
         self.stops = 0
+        self.stop_timeout: timedelta | None = None
         self.stop_problem = ""
         self._text: str | None = None
         self._version = ""
@@ -92,8 +94,9 @@ class MemoryApplier(Applier):
     async def drain(self) -> None:
         self.is_drained = True
 
-    async def stop_proxy(self) -> str:
+    async def stop_proxy(self, timeout: timedelta) -> str:
         self.stops += 1
+        self.stop_timeout = timeout
         return self.stop_problem
 
     def _finish(self, task: Task, state: ReportState, message: str = "") -> None:

@@ -23,7 +23,6 @@ from sentinel.runtime.blocking import run_in_thread
 TEST_TIMEOUT: Final = timedelta(minutes=1)
 RELOAD_TIMEOUT: Final = timedelta(minutes=1)
 RESTART_TIMEOUT: Final = timedelta(minutes=2)
-STOP_TIMEOUT: Final = timedelta(minutes=1)
 """Longer than the proxy's own graceful shutdown."""
 CANDIDATE: Final = "{config}"
 _STOP_INTERVAL: Final = timedelta(milliseconds=100)
@@ -135,9 +134,9 @@ class LocalProxy:
         except ProxyFailure:
             return None
 
-    async def stop(self) -> None:
+    async def stop(self, timeout: timedelta) -> None:
         if self._stop_command:
-            await self._require(self._stop_command, STOP_TIMEOUT)
+            await self._require(self._stop_command, timeout)
             return
         if self._pid_file is None:
             raise ProxyFailure("the proxy cannot be stopped: there is no stop_command, and no pid_file")
@@ -145,11 +144,11 @@ class LocalProxy:
             return
         pid = self._pid_file.send(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_TIMEOUT.total_seconds()):
+            async with asyncio.timeout(timeout.total_seconds()):
                 while await self.process_id() == pid and not is_zombie(pid):  # noqa: ASYNC110  # it is no child
                     await asyncio.sleep(_STOP_INTERVAL.total_seconds())
         except TimeoutError:
-            limit = durations.render(STOP_TIMEOUT)
+            limit = durations.render(timeout)
             raise ProxyFailure(f"process {pid} still runs {limit} after SIGTERM") from None
 
     @property
