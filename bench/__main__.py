@@ -32,6 +32,7 @@ from bench import (
     publish_pubsub,
     pulse,
     reaction,
+    rollouts,
     streams,
 )
 from bench.agent import AgentFigures
@@ -51,6 +52,7 @@ from bench.publish import Publishing
 from bench.publish_pubsub import PubSubPublishing
 from bench.pulse import FleetState, PulseFigures
 from bench.reaction import ReactionFigures
+from bench.rollouts import RolloutsFigures
 from bench.streams import StreamFigures
 from tests.support.fleet.fake_api import ResourceShape
 
@@ -91,6 +93,7 @@ class Figures(msgspec.Struct, frozen=True):
     kdl: KdlFigures
     proxy: ProxyFigures
     hub: HubFigures
+    rollouts: RolloutsFigures
     agent: AgentFigures
     api: ApiFigures
     streams: Sequence[StreamFigures]
@@ -135,6 +138,8 @@ async def measure() -> Figures:
     of_proxy = await proxy.measure()
     _print_progress(f"a hub with {hub.AGENTS:,} agents")
     of_hub = await hub.measure()
+    _print_progress(f"rollouts to {rollouts.AGENTS:,} agents")
+    of_rollouts = await rollouts.measure()
     _print_progress("an agent")
     of_agent = await agent.measure()
     _print_progress(f"{loop.RESOURCES:,} resources through the whole loop")
@@ -162,6 +167,7 @@ async def measure() -> Figures:
         kdl=of_kdl,
         proxy=of_proxy,
         hub=of_hub,
+        rollouts=of_rollouts,
         agent=of_agent,
         api=await api.measure(_print_progress),
         streams=of_streams,
@@ -239,6 +245,7 @@ def budgets(figures: Figures) -> list[Budget]:
         *kdl.budgets(figures.kdl),
         *proxy.budgets(figures.proxy),
         *hub.budgets(figures.hub),
+        *rollouts.budgets(figures.rollouts),
         *agent.budgets(figures.agent),
         *api.budgets(figures.api),
         *streams.budgets(figures.streams),
@@ -277,6 +284,7 @@ def page(figures: Figures) -> str:
         *kdl.section(figures.kdl),
         *proxy.section(figures.proxy),
         *hub.section(figures.hub),
+        *rollouts.section(figures.rollouts),
         *agent.section(figures.agent),
         *streams.section(figures.streams),
         *memory.section(figures.memory),

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import msgspec
@@ -114,7 +114,7 @@ class HubFigures(msgspec.Struct, frozen=True):
 async def measure(*, agents: int = AGENTS, cycles: int = CYCLES) -> HubFigures:
     """Measure a hub on each database."""
     raise_file_limit()
-    async with _open_hub(DatabaseName.SQLITE) as hub:
+    async with open_hub(DatabaseName.SQLITE) as hub:
         async with hub.fleet(_WARM_UP, first=agents) as few:
             await few.perform(CommandName.CONNECT)
             await few.perform(CommandName.CYCLE, times=_WARM_UP)
@@ -126,7 +126,7 @@ async def measure(*, agents: int = AGENTS, cycles: int = CYCLES) -> HubFigures:
             assigning = await hub.assign_by_requests(fleet)
             storm = await hub.storm(fleet)
             growth = await hub.growth(fleet, cycles)
-    async with _open_hub(DatabaseName.POSTGRESQL) as hub, hub.fleet(agents) as fleet:
+    async with open_hub(DatabaseName.POSTGRESQL) as hub, hub.fleet(agents) as fleet:
         await fleet.perform(CommandName.CONNECT)
         on_postgresql = [await hub.heartbeats(fleet) for _ in range(_ROUNDS)]
         notice = await hub.assign_from_outside(fleet)
@@ -197,7 +197,7 @@ def section(figures: HubFigures) -> list[str]:
     ]
 
 
-class _Fleet:
+class AgentProcesses:
     """All agents, in several processes."""
 
     def __init__(self, address: str, count: int, *, first: int = 0) -> None:
@@ -252,7 +252,7 @@ async def _call(process: asyncio.subprocess.Process, line: bytes) -> Result:
     return msgspec.json.decode(await process.stdout.readline(), type=Result)
 
 
-class _HubUnderTest:
+class HubUnderTest:
     """A hub whose CPU is counted."""
 
     def __init__(
@@ -263,10 +263,25 @@ class _HubUnderTest:
         self._session = session
         self._testbed = testbed
 
-    def fleet(self, count: int, *, first: int = 0) -> _Fleet:
-        return _Fleet(self._address, count, first=first)
+    async def send(self, method: str, path: str, body: object = None) -> Any:
+        """Send a request of a user, which has to succeed. Return the document."""
+        async with self._session.request(method, f"{ROOT}/{path}", json=body) as response:
+            assert response.status < 300, await response.text()
+            return msgspec.json.decode(await response.read())
 
-    async def heartbeats(self, fleet: _Fleet) -> Cost:
+    async def until_streams(self, count: int) -> None:
+        """Wait until so many agents have an open stream."""
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
+            while True:
+                async with self._session.get("/metrics") as response:
+                    if f"\nhub_streams {count:.1f}\n" in await response.text():
+                        return
+                await asyncio.sleep(0.5)
+
+    def fleet(self, count: int, *, first: int = 0) -> AgentProcesses:
+        return AgentProcesses(self._address, count, first=first)
+
+    async def heartbeats(self, fleet: AgentProcesses) -> Cost:
         """Let each agent send a heartbeat, and wait until all of them are written."""
         before, started = await self._testbed.database_cpu_seconds(), cpu_seconds(self.process.pid)
         since = len(self.process.lines)
@@ -283,7 +298,7 @@ class _HubUnderTest:
         )
         return Cost(server / fleet.count * 1e6, database / fleet.count * 1e6)
 
-    async def assign_by_requests(self, fleet: _Fleet) -> NoticeFigures:
+    async def assign_by_requests(self, fleet: AgentProcesses) -> NoticeFigures:
         """Assign a version to each instance, by a request for each."""
         await self._save_version()
         waiting = iter(range(fleet.first, fleet.first + fleet.count))
@@ -301,7 +316,7 @@ class _HubUnderTest:
                 tasks.create_task(work())
         return self._noticed(await notified, before, started)
 
-    async def assign_from_outside(self, fleet: _Fleet) -> NoticeFigures:
+    async def assign_from_outside(self, fleet: AgentProcesses) -> NoticeFigures:
         """Assign a version to all instances in one transaction, as another hub does for a deployment."""
         content_hash = await self._save_version()
         now = datetime.now(UTC)
@@ -327,7 +342,7 @@ class _HubUnderTest:
         finally:
             await database.close()
 
-    async def storm(self, fleet: _Fleet) -> StormFigures:
+    async def storm(self, fleet: AgentProcesses) -> StormFigures:
         """Let all agents reconnect at the same time."""
         before, started = cpu_seconds(self.process.pid), time.monotonic()
         result = await fleet.perform(CommandName.RECONNECT)
@@ -339,7 +354,7 @@ class _HubUnderTest:
             lost=fleet.count - result.done,
         )
 
-    async def growth(self, fleet: _Fleet, cycles: int) -> float:
+    async def growth(self, fleet: AgentProcesses, cycles: int) -> float:
         """Return the memory that a cancelled stream leaves."""
         # The first ones end the open streams of all agents.
         await fleet.perform(CommandName.CYCLE, times=fleet.count)
@@ -361,7 +376,8 @@ class _HubUnderTest:
 
 
 @asynccontextmanager
-async def _open_hub(name: DatabaseName) -> AsyncIterator[_HubUnderTest]:
+async def open_hub(name: DatabaseName) -> AsyncIterator[HubUnderTest]:
+    """Run a hub on a new database."""
     async with AsyncExitStack() as stack:
         testbed = await stack.enter_async_context(open_testbed(name))
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sentinel-bench-"))
@@ -376,7 +392,7 @@ async def _open_hub(name: DatabaseName) -> AsyncIterator[_HubUnderTest]:
         session = await stack.enter_async_context(
             aiohttp.ClientSession(await process.url(), headers=headers, timeout=timeout)
         )
-        yield _HubUnderTest(process, await process.grpc_address(), session, testbed)
+        yield HubUnderTest(process, await process.grpc_address(), session, testbed)
         assert await process.stop() == 0
 
 

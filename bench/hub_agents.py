@@ -50,6 +50,8 @@ class CommandName(StrEnum):
     """Drop all connections, and come back at the same time."""
     CYCLE = "cycle"
     """Subscribe and cancel, as often as `times` says."""
+    LIVE = "live"
+    """From now on, do by themselves what agents do: heartbeats, and what the hub tells them."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -79,6 +81,7 @@ class Fleet:
         self._ids = [instance_id(number) for number in range(first, first + count)]
         self._agents: list[HubAgent] = []
         self._streams: list[EventStream] = []
+        self._living: list[asyncio.Task[None]] = []
         self._refused = 0
 
     async def __aenter__(self) -> Self:
@@ -106,6 +109,10 @@ class Fleet:
             case CommandName.CYCLE:
                 agents = [self._agents[number % len(self._agents)] for number in range(command.times)]
                 done = len(await _limited(_subscribe_and_cancel, agents))
+            case CommandName.LIVE:
+                self._agents = [self._agent(each) for each in self._ids]
+                self._living = [asyncio.create_task(agent.run()) for agent in self._agents]
+                done = len(self._living)
         return Result(done, self._refused, time.monotonic())
 
     async def _reconnect(self) -> int:
@@ -133,6 +140,9 @@ class Fleet:
         raise AssertionError("expected a result or an error")
 
     async def _close(self) -> None:
+        for task in self._living:
+            task.cancel()
+        await asyncio.gather(*self._living, return_exceptions=True)
         for stream in self._streams:
             stream.cancel()
         self._streams = []
