@@ -90,8 +90,8 @@ properties: $(VENV)  ## run the property tests with five times the examples of `
 sim: $(VENV)  ## simulate the loop under faults with new seeds: make sim SEEDS=1000:5000
 	$(BIN)/python -m tests.sim $(SEEDS)
 
-bench: $(VENV)  ## measure the budgets and write docs/reference/performance.md
-	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/python -m bench
+bench: $(VENV)  ## measure the budgets and write docs/reference/performance.md: make bench TOPICS="hub agent"
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/python -m bench $(TOPICS)
 
 docs: $(VENV)  ## write docs/reference and deploy/crds from the code, src/sentinel/wire from proto
 	$(BIN)/python -m tools.wire

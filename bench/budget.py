@@ -34,6 +34,11 @@ def print_budgets(budgets: Iterable[Budget]) -> int:
     return code
 
 
+def print_progress(what: str) -> None:
+    """Print what is being measured."""
+    print(f"measuring {what} ...", flush=True)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Return the lines of a table in Markdown."""
     return [_row(columns), f"|{'---|' * len(columns)}", *map(_row, rows)]

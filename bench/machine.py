@@ -1,4 +1,4 @@
-"""What fixed pieces of work cost on this machine, so that pages written on two machines can be compared.
+"""What fixed pieces of work cost on this machine, so that figures of two machines can be compared.
 
 Interpreting Python depends on the processor. Sockets, files and fresh memory depend on the kernel, and cost
 several times as much on some virtual machines.
@@ -13,8 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 
-from bench.budget import table
-
 _ROUNDS = 7
 _SOCKET_BYTES = 64 * 1024
 _FILE_BYTES = 16 * 1024
@@ -24,20 +22,11 @@ _MEMORY_BYTES = 1024 * 1024
 def measure() -> Mapping[str, float]:
     """Return the CPU of each piece of work in microseconds, the cheapest of several rounds."""
     return {
-        "add a thousand integers in Python": _cheapest(_add, 200),
-        "write 64 KiB to a local socket and read them": _through_a_socket(),
-        "read 16 KiB of a file that the kernel has cached": _from_a_cached_file(),
-        "get 1 MiB of memory from the kernel and write to each page": _cheapest(_touch_fresh_memory, 50),
+        "a thousand additions in Python": _cheapest(_add, 200),
+        "64 KiB through a local socket": _through_a_socket(),
+        "16 KiB from a cached file": _from_a_cached_file(),
+        "1 MiB of fresh memory": _cheapest(_touch_fresh_memory, 50),
     }
-
-
-def section(figures: Mapping[str, float]) -> list[str]:
-    """Return the section of the page."""
-    return [
-        "\n## The machine\n",
-        "The same work on every machine. Compare these rows before you compare pages of two machines.\n",
-        *table(("work", "CPU"), ((work, f"{microseconds:.1f} µs") for work, microseconds in figures.items())),
-    ]
 
 
 def _cheapest(work: Callable[[], object], repetitions: int) -> float:
