@@ -141,13 +141,26 @@ async def test_an_assignment_between_two_streams_is_not_missed(
     assert (await again.next()).config_update.config_version == "api@1"
 
 
-@pytest.mark.parametrize("told_by", ["register", "heartbeat", "get_config", "subscribe"])
+async def test_what_a_stream_may_have_lost_is_sent_by_the_next(
+    hub: InProcessHub, agent: HubAgent, events: EventStream
+) -> None:
+    await hub.assign("api@1")
+    first = await events.next()
+    again = await agent.subscribe()
+
+    second = await again.next()
+
+    assert (second.event_id, second.config_update) == (first.event_id, first.config_update)
+    await agent.fetch()
+    after_fetching = await agent.subscribe()
+    await hub.clock.advance(30 * SECOND)
+    assert (await after_fetching.next()).type == pb.Event.PING
+
+
+@pytest.mark.parametrize("told_by", ["register", "heartbeat", "get_config"])
 async def test_what_the_agent_was_told_is_not_repeated(hub: InProcessHub, agent: HubAgent, told_by: str) -> None:
     await hub.assign("api@1")
-    told = await getattr(agent, told_by)()
-    if isinstance(told, EventStream):
-        await told.next()
-        told.cancel()
+    await getattr(agent, told_by)()
     stream = await agent.subscribe()
 
     await hub.clock.advance(30 * SECOND)

@@ -87,6 +87,17 @@ async def test_a_stream_may_be_opened_at_a_hub_that_did_not_begin_the_session(
     assert (await events.next()).type == pb.Event.PING
 
 
+async def test_an_assignment_before_the_first_stream_at_a_hub_is_not_missed(
+    hub: InProcessHub, other: InProcessHub
+) -> None:
+    agent = await hub.registered()
+    await other.assign("api@1")
+
+    events = await at(other, agent).subscribe()
+
+    assert (await events.next()).config_update.config_version == "api@1"
+
+
 async def test_removal_at_one_hub_ends_the_stream_at_the_other(hub: InProcessHub, other: InProcessHub) -> None:
     agent = await hub.registered()
     events = await agent.subscribe()

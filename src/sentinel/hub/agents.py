@@ -129,7 +129,7 @@ class Agents:
         token, claims = await self._sessions.issue(instance.id, instance.life)
         known = await self._registry.refresh(instance.id)
         if known is not None and known.session == session_key(instance.life):
-            known.session_expires, known.heard_time = claims.expires, now
+            known.session_expires, known.heard_time, known.told = claims.expires, now, instance.sync.assignment
         self._observer.registered(
             instance.id,
             owner=registrant.owner,

@@ -46,8 +46,9 @@ class KnownInstance:
         """To be flushed."""
         self.is_dirty = False
         """Whether something is to be flushed."""
-        self.told: Assignment | None = record.sync.assignment
-        """The assignment that the agent was last told about. Its heartbeats repeat it, so this only saves time."""
+        self.told: Assignment | None = None if record.sync.has_update else record.sync.assignment
+        """The assignment that a response has last told the agent about. Its heartbeats repeat it, so this only
+        saves time. Of an instance that another hub has served, nobody here knows what it was told."""
         self.session_expires = _NEVER
         """The latest expiry of the session's tokens that this process has seen."""
         self.calls = 0

@@ -77,7 +77,18 @@ class DeploymentNotices(Protocol):
 class Subscription:
     """One open stream."""
 
-    __slots__ = ("_desired", "_end", "_ping", "_sent", "_woken", "certificate", "known", "sent_time", "session")
+    __slots__ = (
+        "_desired",
+        "_end",
+        "_ping",
+        "_sent",
+        "_woken",
+        "certificate",
+        "known",
+        "sent_time",
+        "session",
+        "told",
+    )
 
     def __init__(self, known: KnownInstance, certificate: PeerCertificate | None, now: datetime) -> None:
         self.known = known
@@ -85,6 +96,9 @@ class Subscription:
         self.certificate = certificate
         self.sent_time = now
         """When something was last sent, or put here to be sent."""
+        self.told: Assignment | None = None
+        """The assignment that was last sent here. A stream that breaks may lose it, so the next one sends it
+        again, unless the agent has fetched it."""
         self._desired: Notice | None = None
         self._sent: Notice | None = None
         self._ping: Ping | None = None
@@ -194,10 +208,10 @@ class Subscriptions:
     def sent(self, subscription: Subscription, notice: Notice) -> None:
         """Take note that a notice was sent."""
         if isinstance(notice, ConfigUpdate):
-            subscription.known.told = notice.assignment
+            subscription.told = notice.assignment
         elif isinstance(notice, DeploymentNotice):
             # A deployment assigns what it deploys, so the assignment needs no notice of its own when it is over.
-            subscription.known.told = subscription.known.record.sync.assignment
+            subscription.told = subscription.known.record.sync.assignment
 
     async def run(self, stopping: Stopping) -> None:
         """Send pings, and end streams whose session or certificate has ended, until stopped."""
@@ -239,11 +253,12 @@ class Subscriptions:
         return subscription
 
     def _update(self, subscription: Subscription) -> None:
-        if subscription.tell(self._desired(subscription.known)):
+        if subscription.tell(self._desired(subscription)):
             self._touch(subscription)
 
-    def _desired(self, known: KnownInstance) -> Notice | None:
+    def _desired(self, subscription: Subscription) -> Notice | None:
         """Return what the agent has to know, unless it was told already."""
+        known = subscription.known
         life, assignment = known.life, known.record.sync.assignment
         _, commands = advance(life, StreamOpened(), self._clock.now(), self._timeouts)
         for command in commands:
@@ -251,7 +266,7 @@ class Subscriptions:
                 return DrainNotice(life.drain)
         if life.deployment_id is not None:
             return self._deployments.notice(known.record)
-        if not life.may_be_assigned or assignment is None or assignment == known.told:
+        if not life.may_be_assigned or assignment is None or assignment in (known.told, subscription.told):
             return None
         return ConfigUpdate(assignment)
 
