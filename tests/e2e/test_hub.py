@@ -286,12 +286,14 @@ async def test_two_hubs_on_one_postgresql_are_one(fresh_postgresql_database: str
         async with HubAgent(other.address, "edge-1") as moved:
             moved.token = token
             events = await moved.subscribe()
+            repeated = await events.next_of(pb.Event.CONFIG_UPDATE)
             await moved.fetch()
             response = await moved.heartbeat()
             await other.assign("edge-1", 2)
             following = await events.next_of(pb.Event.CONFIG_UPDATE)
 
     assert event.config_update.config_version == "api@1"
+    assert repeated.event_id == event.event_id
     assert not response.config_update_available
     assert following.config_update.config_version == "api@2"
 
@@ -344,6 +346,19 @@ async def test_certificates_are_renewed_and_revoked_while_it_runs(tmp_path: Path
 
     assert ended is grpc.StatusCode.UNAUTHENTICATED
     assert event.config_update.config_version == "api@1"
+
+
+async def test_a_stranger_at_the_port_leaves_no_line_that_is_not_json(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    options = [f"--tls-cert={authority.folder / 'hub.crt'}", f"--tls-key={authority.folder / 'hub.key'}"]
+    async with serving(f"sqlite:///{tmp_path / 'hub.db'}", *options) as hub:
+        async with HubAgent(hub.address, "edge-1") as without_tls:
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await without_tls.register()
+        assert await hub.process.stop() == 0
+
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert [line for line in hub.process.lines if "event" not in line] == []
 
 
 async def until_served(hub: RunningHub, authority: Authority) -> None:

@@ -5,7 +5,6 @@ A driver is imported only when it is chosen, so a process loads no library that 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -117,9 +116,6 @@ def _cannot_subscribe() -> Misconfigured:
 
 def _driver(broker: BrokerSettings) -> AbstractContextManager[None]:
     """Wrap the import of the broker's driver, whose extra may not be installed."""
-    if broker.type is BrokerType.PUBSUB:
-        # gRPC's own output on stderr is neither JSON nor redacted. The driver reports errors itself.
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     return extra(broker.type, who=f"BROKER_TYPE: {broker.type}")
 
 

@@ -122,6 +122,8 @@ def serve(
     if `environ` has none. Without `probes`, the service serves health and metrics itself. Logs go to `stream` or
     to stderr. If `assemble` raises `Misconfigured`, the reason is printed and the exit code is 2.
     """
+    # gRPC's own output on stderr is neither JSON nor redacted. Our modules report its errors themselves.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     logging = configure_logging(
         log.level, log.format, stream=stream, secrets=(*secrets, *tracing.exporter_secrets(environ))
     )
