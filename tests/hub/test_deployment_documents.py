@@ -12,11 +12,11 @@ from sentinel.core.hub.deployment import (
     Count,
     Criterion,
     Metric,
-    Order,
     Regions,
     Request,
     Rolling,
     Strategy,
+    TargetOrder,
     Targets,
 )
 from sentinel.core.hub.rollout_state import Analyse, Analysed, Rollout
@@ -71,7 +71,7 @@ def test_what_a_user_chose_is_shown_as_it_was_written() -> None:
         version=2,
         targets=Targets(selector=parse("zone in (a,b)")),
         strategy=Strategy.CANARY,
-        order=Order(spread_by="zone", regions=Regions("region", ("eu", "us"))),
+        order=TargetOrder(spread_by="zone", regions=Regions("region", ("eu", "us"))),
         progress_deadline=90 * MINUTE,
         rolling=Rolling(batch_size=Count(25, is_percent=True), max_unavailable=Count(2)),
         canary=Canary(

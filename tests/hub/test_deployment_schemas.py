@@ -14,11 +14,11 @@ from sentinel.core.hub.deployment import (
     Criterion,
     Metric,
     OfflinePolicy,
-    Order,
     Regions,
     Request,
     Rolling,
     Strategy,
+    TargetOrder,
     Targets,
 )
 from sentinel.core.labels import parse
@@ -95,7 +95,7 @@ def test_every_field_is_read() -> None:
         strategy=Strategy.CANARY,
         offline=OfflinePolicy.FAIL,
         queue=True,
-        order=Order(spread_by="zone", regions=Regions("region", ("eu", "us"))),
+        order=TargetOrder(spread_by="zone", regions=Regions("region", ("eu", "us"))),
         progress_deadline=7_200 * SECOND,
         rolling=Rolling(
             batch_size=Count(25, is_percent=True),

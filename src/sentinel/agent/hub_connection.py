@@ -21,7 +21,7 @@ from sentinel.agent.applier_link import ApplierLink
 from sentinel.agent.hub_session import HubSession
 from sentinel.agent.observer import AgentObserver, HubFailure
 from sentinel.agent.sampling import Sampling
-from sentinel.core.agent.offline import OfflinePolicy
+from sentinel.core.agent.offline import OfflineBehavior
 from sentinel.ports.clock import Clock
 from sentinel.ports.hub_client import (
     CallRefused,
@@ -55,7 +55,7 @@ class HubConnection:
         applier: Applier,
         sampling: Sampling,
         registration: Callable[[], Registration],
-        policy: OfflinePolicy,
+        policy: OfflineBehavior,
         backoff: Backoff,
         deregisters_on_shutdown: bool,
         stop_agent: Callable[[], None],
@@ -83,8 +83,8 @@ class HubConnection:
         self._has_registered = self._has_session = False
         """Whether it ever had a session, and whether it has one."""
         self._offline_since: float | None = None
-        """On the loop's clock."""
-        self._patience: asyncio.Task[None] | None = None
+        """When it happened, on the loop's clock."""
+        self._offline_timeout: asyncio.Task[None] | None = None
         self._failures = 0
         self._last_failure: HubFailure | None = None
         self._started = 0.0
@@ -167,14 +167,14 @@ class HubConnection:
         if self._offline_since is not None:
             return
         self._offline_since = _monotonic()
-        patience = self._policy.patience
-        if patience is not None:
-            self._patience = tasks.create_task(self._wait_no_longer_than(patience))
+        timeout = self._policy.timeout
+        if timeout is not None:
+            self._offline_timeout = tasks.create_task(self._wait_no_longer_than(timeout))
 
-    async def _wait_no_longer_than(self, patience: timedelta) -> None:
+    async def _wait_no_longer_than(self, timeout: timedelta) -> None:
         # Slept, not computed from times: the wall clock of a machine may be set while the hub is away.
-        await self._clock.sleep(patience)
-        self._observer.out_of_patience(patience)
+        await self._clock.sleep(timeout)
+        self._observer.away_too_long(timeout)
         self._over.request()
 
     def _registered(self) -> None:
@@ -185,9 +185,9 @@ class HubConnection:
         offline_for = None if self._offline_since is None else _since(self._offline_since)
         self._was_online = self._is_online = True
         self._offline_since = self._last_failure = None
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._offline_timeout is not None:
+            self._offline_timeout.cancel()
+            self._offline_timeout = None
         self._observer.online(offline_for)
 
     def _problem_to_report(self) -> str:

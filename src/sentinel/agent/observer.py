@@ -56,7 +56,7 @@ class AgentObserver(Protocol):
         """The hub has a report, or refuses it permanently."""
 
     def buffered(self, samples: int) -> None:
-        """So many samples of metrics wait for delivery."""
+        """This many samples of metrics wait for delivery."""
 
     def scraped(self, problem: str) -> None:
         """The proxy's metrics were scraped, or could not be."""
@@ -64,7 +64,7 @@ class AgentObserver(Protocol):
     def draining(self, notice: DrainNotice) -> None:
         """The hub wants the instance to leave."""
 
-    def out_of_patience(self, patience: timedelta) -> None:
+    def away_too_long(self, timeout: timedelta) -> None:
         """The hub was away for so long that proxy and agent stop."""
 
     def proxy_stopped(self, problem: str) -> None:

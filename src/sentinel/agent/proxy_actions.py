@@ -55,9 +55,9 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """A version that is ready to be written."""
 
     text: str
-    """With paths of secrets that stay the same when their values change."""
+    """The text with paths of secrets that stay the same when their values change."""
     test_text: str
-    """With paths of the new values, which the running proxy does not know."""
+    """The text with paths of the new values, which the running proxy does not know."""
     files: Mapping[str, str]
 
 

@@ -25,7 +25,7 @@ FetchMetrics: TypeAlias = Callable[[timedelta], Awaitable[str]]
 
 MAX_TIMEOUT: Final = timedelta(seconds=5)
 _FIRST_INTERVAL: Final = timedelta(seconds=30)
-"""Until the hub names one."""
+"""The interval until the hub names one."""
 
 
 class Undelivered(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Sampling:
     def __init__(
         self, fetch: FetchMetrics | None, *, names: MetricNames, clock: Clock, observer: AgentObserver
     ) -> None:
-        """Without `fetch` it only ticks."""
+        """If `fetch` is None, it only ticks."""
         self.tick = asyncio.Event()
         """Set after each sample. The reader clears it."""
         self.active_connections = 0

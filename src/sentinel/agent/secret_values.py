@@ -25,9 +25,9 @@ class FoundSecrets(msgspec.Struct, frozen=True):
     """Secrets, by their references as text."""
 
     values: Mapping[str, bytes]
-    """Those that have to be written to files."""
+    """Values that have to be written to files."""
     paths: Mapping[str, str]
-    """Those that are the paths of files already."""
+    """Paths of existing files."""
 
 
 class SecretValues:

@@ -23,7 +23,7 @@ from sentinel.runtime.settings.schema import EnvironmentSecret, FlatMapping, Tex
 
 REGISTRATION_TOKEN: Final = "SENTINEL_REGISTRATION_TOKEN"  # noqa: S105  # the name of a variable
 CANDIDATE: Final = "{config}"
-"""In a command: the path of the file that is tested."""
+"""Stands in a command for the path of the file to be tested."""
 
 _COMMAND: Final = TextList("a command as a list of words, such as [systemctl, restart, sentinel]")
 

@@ -189,8 +189,8 @@ class AgentTelemetry:
     def draining(self, notice: DrainNotice) -> None:
         self._log.info("agent.draining", reason=notice.reason, timeout=notice.timeout)
 
-    def out_of_patience(self, patience: timedelta) -> None:
-        self._log.error("hub.away_too_long", after=patience, action="stop the proxy and the agent")
+    def away_too_long(self, timeout: timedelta) -> None:
+        self._log.error("hub.away_too_long", after=timeout, action="stop the proxy and the agent")
 
     def proxy_stopped(self, problem: str) -> None:
         if problem:

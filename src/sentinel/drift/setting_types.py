@@ -21,7 +21,7 @@ from sentinel.runtime.settings.schema import FlatMapping, StructList, TextList, 
 from sentinel.runtime.settings.validation import INVALID, Validation
 
 NAME_PLACEHOLDER: Final = "{name}"
-"""In the value of a label: the name of the cluster."""
+"""Stands for the name of the cluster in the value of a label."""
 
 _LABEL_NAME: Final = r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _LABEL_VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"

@@ -45,7 +45,7 @@ MAX_OUTAGE: Final = timedelta(seconds=10)
 """How long heartbeats are accepted while the log cannot be read: a failover of the database is no reason for
 agents to think that they have lost their hub. Another hub may have ended their sessions, so not for longer."""
 KIND: Final = "instance"
-"""Of audit entries about instances."""
+"""The kind of audit entries about instances."""
 _MAX_INT64: Final = 2**63 - 1
 
 
@@ -57,7 +57,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     assignment: Assignment | None
 
 
-class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class HeartbeatResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent is told in answer to its heartbeat."""
 
     is_update_available: bool
@@ -140,7 +140,7 @@ class Agents:
         self._observe(instance.id, changes)
         return Begun(token=token, expires=claims.expires, assignment=instance.sync.assignment)
 
-    async def heartbeat(self, call: AgentCall, report: HeartbeatReport) -> HeartbeatAnswer:
+    async def heartbeat(self, call: AgentCall, report: HeartbeatReport) -> HeartbeatResponse:
         """Take note of what an agent reports, and tell it what to do."""
         session = await self._sessions.authenticate(call)
         known, now = session.known, self._clock.now()
@@ -156,7 +156,7 @@ class Agents:
         if actions:
             known.told = record.sync.assignment
         self._observer.heartbeat()
-        return HeartbeatAnswer(
+        return HeartbeatResponse(
             is_update_available=record.sync.has_update,
             assignment=record.sync.assignment,
             actions=actions,
@@ -279,7 +279,7 @@ class Agents:
 def _with_offer(transaction: HubTransaction, instance: InstanceRecord, now: datetime) -> InstanceRecord:
     """Return a new instance with the version of the newest completed deployment whose selector matches it, if any.
 
-    Once: what is completed later, and whatever else changes, does not concern it.
+    This happens once, at its first Register: deployments that complete later do not change it.
     """
     matching = (each for each in transaction.offers() if each.selector.matches(instance.labels))
     offer = next(matching, None)

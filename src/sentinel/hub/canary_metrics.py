@@ -15,7 +15,7 @@ from sentinel.hub.registry import Registry
 from sentinel.ports.hub_store import HubStore
 
 _MAX_SAMPLES: Final = 10_000
-"""Of one instance. A day has 2,880."""
+"""For one instance. A day has 2,880."""
 _CONCURRENT: Final = 32
 
 

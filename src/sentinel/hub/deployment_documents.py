@@ -15,16 +15,16 @@ from msgspec import UNSET, Meta, UnsetType
 from sentinel.core.hub.analysis import Finding, Outcome, Verdict
 from sentinel.core.hub.deployment import (
     Canary,
-    ConfigVersion,
     Count,
     Criterion,
     Metric,
     OfflinePolicy,
-    Order,
     Regions,
     Rolling,
     Strategy,
+    TargetOrder,
     Targets,
+    TargetVersion,
 )
 from sentinel.core.hub.rollout_row import Row, RowState
 from sentinel.core.hub.rollout_state import RollbackState, Rollout, RolloutState, Stage
@@ -68,7 +68,7 @@ class OrderDocument(msgspec.Struct, frozen=True, kw_only=True):
     regions: RegionsDocument | None
 
     @classmethod
-    def of(cls, order: Order) -> OrderDocument:
+    def of(cls, order: TargetOrder) -> OrderDocument:
         regions = None if order.regions is None else RegionsDocument.of(order.regions)
         return cls(spread_by=order.spread_by, regions=regions)
 
@@ -180,7 +180,7 @@ class AnalysisDocument(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests the canaries have answered in the time that counts."""
     findings: Sequence[FindingDocument]
     since: datetime | None
-    """From when on metrics count; null when the canaries are no longer watched, as are the next two."""
+    """The start of the window of metrics; null when the canaries are no longer watched, like the next two."""
     ends: datetime | None
     """When the watch ends, unless it is extended."""
     extensions: int | None
@@ -235,7 +235,7 @@ class DeploymentInstanceDocument(msgspec.Struct, frozen=True, kw_only=True, rena
     to: VersionText
     state: RowState
     message: str
-    """In the words of the agent or the proxy, where they say something."""
+    """What the agent or the proxy said, if it said something."""
     updated_time: datetime
 
 
@@ -279,7 +279,7 @@ def document(record: DeploymentRecord) -> DeploymentDocument:
     )
 
 
-def row_document(row: Row, to: ConfigVersion) -> DeploymentInstanceDocument:
+def row_document(row: Row, to: TargetVersion) -> DeploymentInstanceDocument:
     """Return a target as users see it. `to` is the version of the deployment."""
     return DeploymentInstanceDocument(
         instance_id=row.instance_id,
@@ -292,7 +292,7 @@ def row_document(row: Row, to: ConfigVersion) -> DeploymentInstanceDocument:
     )
 
 
-def row_event(deployment_id: str, row: Row, to: ConfigVersion) -> DeploymentInstanceEvent:
+def row_event(deployment_id: str, row: Row, to: TargetVersion) -> DeploymentInstanceEvent:
     """Return the data of `deployment.instance`."""
     shown = msgspec.structs.asdict(row_document(row, to))
     return DeploymentInstanceEvent(deployment_id=deployment_id, **shown)

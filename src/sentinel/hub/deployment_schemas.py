@@ -20,11 +20,11 @@ from sentinel.core.hub.deployment import (
     Criterion,
     Metric,
     OfflinePolicy,
-    Order,
     Regions,
     Request,
     Rolling,
     Strategy,
+    TargetOrder,
     Targets,
     parse_count,
     problems,
@@ -238,11 +238,11 @@ class _Reader:
             selector=None if given.selector is UNSET else self.selector("targets.selector", given.selector),
         )
 
-    def order(self, given: NewOrder | None) -> Order:
+    def order(self, given: NewOrder | None) -> TargetOrder:
         if given is None:
-            return Order()
+            return TargetOrder()
         regions = given.regions
-        return Order(
+        return TargetOrder(
             spread_by=given.spread_by,
             regions=None if regions is None else Regions(regions.label, tuple(regions.values)),
         )

@@ -36,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     deployment_id: str
     is_rollback: bool
     state: str
-    """By the names of the protocol: `IN_PROGRESS`."""
+    """A state of the protocol, such as `IN_PROGRESS`."""
     message: str
     error_details: str
 

@@ -63,7 +63,7 @@ class Fetching:
             return await self._assigned(session.known)
 
     async def version(self, call: AgentCall, name: VersionName | None) -> FetchedVersion:
-        """Return a version that is or was assigned to this incarnation. None is what no version is called."""
+        """Return a version that is or was assigned to this incarnation. `name` is None if it is not valid."""
         session = await self._sessions.authenticate(call)
         with self._sessions.counted(session):
             known = session.known
@@ -111,7 +111,7 @@ class Fetching:
         return found
 
     async def _note_fetched(self, known: KnownInstance, assignment: Assignment) -> None:
-        """Tell the agent no more that it has to fetch this. Its secrets were read after it was known."""
+        """Stop telling the agent to fetch this assignment. Its secrets were read after the assignment was."""
         now = self._clock.now()
 
         def work(transaction: HubTransaction) -> None:

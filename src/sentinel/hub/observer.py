@@ -9,7 +9,7 @@ from sentinel.core.hub.analysis import Verdict
 from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.instance import StateChanged
 from sentinel.core.hub.rollout_state import RollbackState, RolloutState
-from sentinel.hub.refusals import Reason
+from sentinel.hub.refusals import RefusalReason
 
 
 class HubObserver(Protocol):
@@ -25,10 +25,10 @@ class HubObserver(Protocol):
     def heartbeat(self) -> None:
         """A heartbeat was accepted."""
 
-    def call_ended(self, method: str, refusal: Reason | None, duration: timedelta) -> None:
+    def call_ended(self, method: str, refusal: RefusalReason | None, duration: timedelta) -> None:
         """A call has ended, or a stream was opened; `refusal` is None if it succeeded."""
 
-    def call_refused(self, method: str, instance_id: str, refusal: Reason, text: str, address: str) -> None:
+    def call_refused(self, method: str, instance_id: str, refusal: RefusalReason, text: str, address: str) -> None:
         """A call was refused, or a stream has ended; `instance_id` is what it named."""
 
     def call_failed(self, method: str, error: Exception) -> None:

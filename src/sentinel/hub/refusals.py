@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Reason(StrEnum):
+class RefusalReason(StrEnum):
     """What an agent can do about a refusal depends on it."""
 
     INVALID_ARGUMENT = "invalid argument"
@@ -31,34 +31,34 @@ class Reason(StrEnum):
 class CallRefused(Exception):
     """A call is refused. Raised inside a transaction, it rolls that back. The text goes to the agent."""
 
-    def __init__(self, reason: Reason, text: str) -> None:
+    def __init__(self, reason: RefusalReason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
 
 
 def invalid(text: str) -> CallRefused:
-    return CallRefused(Reason.INVALID_ARGUMENT, text)
+    return CallRefused(RefusalReason.INVALID_ARGUMENT, text)
 
 
 def unauthenticated(text: str) -> CallRefused:
-    return CallRefused(Reason.UNAUTHENTICATED, text)
+    return CallRefused(RefusalReason.UNAUTHENTICATED, text)
 
 
 def denied(text: str) -> CallRefused:
-    return CallRefused(Reason.PERMISSION_DENIED, text)
+    return CallRefused(RefusalReason.PERMISSION_DENIED, text)
 
 
 def not_found(text: str) -> CallRefused:
-    return CallRefused(Reason.NOT_FOUND, text)
+    return CallRefused(RefusalReason.NOT_FOUND, text)
 
 
 def precondition(text: str) -> CallRefused:
-    return CallRefused(Reason.FAILED_PRECONDITION, text)
+    return CallRefused(RefusalReason.FAILED_PRECONDITION, text)
 
 
 def exhausted(text: str) -> CallRefused:
-    return CallRefused(Reason.RESOURCE_EXHAUSTED, text)
+    return CallRefused(RefusalReason.RESOURCE_EXHAUSTED, text)
 
 
 def unavailable(text: str) -> CallRefused:
-    return CallRefused(Reason.UNAVAILABLE, text)
+    return CallRefused(RefusalReason.UNAVAILABLE, text)

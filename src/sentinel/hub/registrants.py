@@ -39,7 +39,10 @@ class Registrants:
         is_insecure: bool = False,
         ignores_unknown_tokens: bool = False,
     ) -> None:
-        """With `is_insecure`, an agent needs no token, and with `ignores_unknown_tokens` it may have any."""
+        """With `is_insecure`, an agent needs no token.
+
+        With `ignores_unknown_tokens`, an unknown token is like none.
+        """
         self._sessions = sessions
         self._identities = identities
         self._is_insecure = is_insecure

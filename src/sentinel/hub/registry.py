@@ -38,12 +38,12 @@ class KnownInstance:
 
     def __init__(self, record: InstanceRecord, *, read_number: int) -> None:
         self.record = record
-        """As it is stored, with what heartbeats have reported since."""
+        """The instance as it is stored, with what heartbeats have reported since."""
         self.read_number = read_number
         self.heard_time = _NEVER
         """When this process last heard of it."""
         self.samples: list[Sample] = []
-        """To be flushed."""
+        """What is to be flushed."""
         self.is_dirty = False
         """Whether something is to be flushed."""
         self.told: Assignment | None = None if record.sync.has_update else record.sync.assignment

@@ -27,9 +27,9 @@ class RolloutCopy(msgspec.Struct, frozen=True, kw_only=True):
 
     record: DeploymentRecord
     rollout: Rollout
-    """With all rows and batches, which the one in the record lacks."""
+    """The rollout with all rows and batches. The one in the record has none."""
     positions: Mapping[str, int]
-    """Of the rows, by instance."""
+    """The positions of the rows, by instance."""
 
     @property
     def id(self) -> str:
@@ -102,7 +102,7 @@ class RolloutCopies:
 
     @property
     def pending(self) -> Sequence[str]:
-        """Those that wait for others, in their order."""
+        """The deployments that wait for others, in their order."""
         return sorted(each.id for each in self if each.rollout.state is RolloutState.PENDING)
 
     async def find(self, deployment_id: str) -> RolloutCopy | None:

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from sentinel.core.hub import deployment, deployment_plan
-from sentinel.core.hub.deployment import ConfigVersion as TargetVersion
-from sentinel.core.hub.deployment import InstanceFacts, Request
+from sentinel.core.hub.deployment import InstanceFacts, Request, TargetVersion
 from sentinel.core.hub.deployment_plan import Plan
 from sentinel.core.hub.versions import VersionName
 from sentinel.hub import version_problems

@@ -52,7 +52,7 @@ _DEPLOYMENT_EVENTS: Final = (
 )
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an event."""
 
     copy: RolloutCopy
@@ -60,7 +60,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     """Why a user's command is refused; None if it is not."""
     next_action: str | None = None
-    """For the agent that has reported; None if it is not a target."""
+    """What the agent that reported should do next; None if it is not a target."""
 
 
 class _Input:
@@ -82,9 +82,9 @@ class _Input:
         self.incarnation = incarnation
         self.entry = entry
         self.takes_targets = takes_targets
-        self.answer: asyncio.Future[Answer] | None = None
+        self.answer: asyncio.Future[StepResult] | None = None
 
-    def settle(self, result: Answer | BaseException) -> None:
+    def settle(self, result: StepResult | BaseException) -> None:
         if self.answer is None or self.answer.done():
             return
         if isinstance(result, BaseException):
@@ -136,13 +136,13 @@ class RolloutRunner:
                 for each in inputs:
                     each.settle(Unavailable("the hub is shutting down"))
 
-    async def report(self, deployment_id: str, event: Event, *, instance_id: str, incarnation: int) -> Answer:
+    async def report(self, deployment_id: str, event: Event, *, instance_id: str, incarnation: int) -> StepResult:
         """Handle a report of an agent. Raises `Unavailable`."""
         return await self._answer(deployment_id, _Input(event, instance_id=instance_id, incarnation=incarnation))
 
     async def command(
         self, deployment_id: str, event: Event, entry: AuditEntry, *, takes_targets: bool = False
-    ) -> Answer:
+    ) -> StepResult:
         """Do what a user wants, or return why not. With `takes_targets`, no other deployment may have one.
         Raises `Unavailable`."""
         return await self._answer(deployment_id, _Input(event, entry=entry, takes_targets=takes_targets))
@@ -187,7 +187,7 @@ class RolloutRunner:
                     if rollout_row.observe(row, facts) is not row:
                         self._queue.add(copy.id, _Input(Observed((facts,))))
 
-    async def _answer(self, deployment_id: str, given: _Input) -> Answer:
+    async def _answer(self, deployment_id: str, given: _Input) -> StepResult:
         given.answer = asyncio.get_running_loop().create_future()
         self._queue.add(deployment_id, given)
         return await given.answer
@@ -262,7 +262,7 @@ class RolloutRunner:
         except Unavailable as error:
             self._log.warning("deployment.failed", deployment=stored.copy.id, error=error)
         for given, refusal, action in zip(inputs, outcome.refusals, outcome.next_actions, strict=True):
-            given.settle(Answer(copy=stored.copy, refusal=refusal, next_action=action))
+            given.settle(StepResult(copy=stored.copy, refusal=refusal, next_action=action))
 
     def _take_over(self, stored: Stored) -> None:
         before, after = stored.before, stored.copy.rollout

@@ -46,11 +46,11 @@ from sentinel.web.routing import Caller
 _MAX_COUNTER: Final = 0xFFF
 """The 12 bits that follow the milliseconds in a UUIDv7."""
 KIND: Final = "deployment"
-"""Of audit entries about deployments."""
+"""The kind of audit entries about deployments."""
 
 
 class RolloutService:
-    """`Rollouts`, which says what each method raises."""
+    """Implements `Rollouts`, which says what each method raises."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ def _busy(holding: Holding) -> str:
 
 
 def _may_exist(deployment_id: str) -> bool:
-    """Not every text can be asked for: PostgreSQL refuses a NUL."""
+    """Whether an id can be in the database. PostgreSQL refuses a NUL in a query."""
     return deployment_id.isprintable()
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from sentinel.core.hub import rollout, rollout_queries
 from sentinel.core.hub import sync as syncing
-from sentinel.core.hub.deployment import ConfigVersion, InstanceFacts
+from sentinel.core.hub.deployment import InstanceFacts, TargetVersion
 from sentinel.core.hub.instance import Command as InstanceCommand
 from sentinel.core.hub.instance import DeploymentEnded, DeploymentStarted, Timeouts, advance
 from sentinel.core.hub.instance import StateChanged as InstanceStateChanged
@@ -54,7 +54,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     analyses: Sequence[Analyse] = ()
     instance_changes: Sequence[tuple[str, InstanceStateChanged]] = ()
     instances: Collection[str] = ()
-    """Those that were stored."""
+    """The ids of the instances that were stored."""
 
 
 def facts_of(record: InstanceRecord) -> InstanceFacts:
@@ -67,7 +67,7 @@ def facts_of(record: InstanceRecord) -> InstanceFacts:
         instance_id=record.id,
         state=State.ONLINE if life.state is State.DEPLOYING else life.state,
         incarnation=life.incarnation,
-        assigned=None if assignment is None else ConfigVersion(assignment.version, assignment.hash),
+        assigned=None if assignment is None else TargetVersion(assignment.version, assignment.hash),
         labels=record.labels,
     )
 
@@ -87,16 +87,16 @@ class RolloutStep:
         self._events = copy.record.events
         self._locked: dict[str, InstanceRecord] = {}
         self._asked: set[str] = set()
-        """Those that are locked, or do not exist."""
+        """The ids of instances that are locked or do not exist."""
         self._fresh: set[str] = set()
-        """Those of them that the deployment has not seen yet."""
+        """The locked instances that the deployment has not seen yet."""
         self._caused: dict[str, list[InstanceCommand]] = {}
         """The instances to store, with the changes of their states."""
         self._kept: set[str] = set()
         """Configurations that are not deleted before the step ends."""
         self._analyses: list[Analyse] = []
         self._refusal: str | None = None
-        """Of the last event."""
+        """Why the last event was refused."""
 
     @property
     def rollout(self) -> Rollout:

@@ -7,8 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.hub.deployment import ConfigVersion as TargetVersion
-from sentinel.core.hub.deployment import Problem, Request
+from sentinel.core.hub.deployment import Problem, Request, TargetVersion
 from sentinel.core.hub.deployment_plan import Plan
 from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.ports.rollout_store import DeploymentEvent, DeploymentQuery, DeploymentRecord, RolloutRow
@@ -23,7 +22,7 @@ class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """`batches` have what is assigned to each instance now, which is what it would go back to."""
     to: TargetVersion
     problems: Sequence[Problem]
-    """Of the plan: unknown ids, a selector without matches, instances that are busy."""
+    """The problems of the plan: unknown ids, a selector without matches, instances that are busy."""
     version_problems: Sequence[DeploymentProblem]
     """Why the version cannot be deployed."""
     diff: str

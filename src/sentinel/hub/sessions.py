@@ -15,7 +15,7 @@ import msgspec
 
 from sentinel.core.hub import session_token
 from sentinel.core.hub.instance import Instance
-from sentinel.core.hub.session_token import SessionClaims, Verdict
+from sentinel.core.hub.session_token import SessionClaims, TokenStatus
 from sentinel.hub.refusals import denied, exhausted, invalid, precondition, unauthenticated
 from sentinel.hub.registry import KnownInstance, Registry
 from sentinel.ports.clock import Clock
@@ -23,7 +23,7 @@ from sentinel.ports.peer_certificates import PeerCertificate, PeerCertificates
 from sentinel.ports.session_tokens import SessionTokens
 
 MAX_CALLS: Final = 32
-"""Of one instance at the same time."""
+"""How many calls one instance may have in progress."""
 
 
 class AgentCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class AgentCall(msgspec.Struct, frozen=True, kw_only=True):
 
     instance_id: str
     token: str
-    """Of the session; of Register, the registration token. Empty if there is none."""
+    """The session token, or the registration token in Register. Empty if there is none."""
     certificate: PeerCertificate | None = None
     address: str = ""
     """The peer's, for the audit."""
@@ -56,7 +56,7 @@ class Sessions:
         clock: Clock,
         ttl: timedelta,
     ) -> None:
-        """With `certificates`, every agent needs one, in the name of its instance."""
+        """With `certificates`, every agent needs a certificate with the name of its instance."""
         self._registry = registry
         self._tokens = tokens
         self._certificates = certificates
@@ -92,12 +92,12 @@ class Sessions:
         if claims is None:
             raise unauthenticated("the session token is not valid")
         known = await self._registry.find(claims.instance_id)
-        verdict = self._judge(claims, known, call)
-        if verdict is Verdict.ENDED and _is_ahead(claims, known):
+        status = self._judge(claims, known, call)
+        if status is TokenStatus.ENDED and _is_ahead(claims, known):
             # Begun at another hub, whose change has not arrived here yet.
             known = await self._registry.refresh(claims.instance_id)
-            verdict = self._judge(claims, known, call)
-        _check(verdict)
+            status = self._judge(claims, known, call)
+        _check(status)
         if known is None:
             raise RuntimeError("expected an instance, because the session is valid")
         known.session_expires = max(known.session_expires, claims.expires)
@@ -128,7 +128,7 @@ class Sessions:
         session.known.session_expires = max(session.known.session_expires, claims.expires)
         return token, claims
 
-    def _judge(self, claims: SessionClaims, known: KnownInstance | None, call: AgentCall) -> Verdict:
+    def _judge(self, claims: SessionClaims, known: KnownInstance | None, call: AgentCall) -> TokenStatus:
         life = Instance() if known is None else known.life
         return session_token.judge(claims, life, called_id=call.instance_id, now=self._clock.now())
 
@@ -137,19 +137,19 @@ def _is_ahead(claims: SessionClaims, known: KnownInstance | None) -> bool:
     return known is not None and (claims.incarnation, claims.session) > known.session
 
 
-def _check(verdict: Verdict) -> None:
-    match verdict:
-        case Verdict.VALID:
+def _check(status: TokenStatus) -> None:
+    match status:
+        case TokenStatus.VALID:
             return
-        case Verdict.EXPIRED:
+        case TokenStatus.EXPIRED:
             raise unauthenticated("the session token has expired")
-        case Verdict.NOT_YET_VALID:
+        case TokenStatus.NOT_YET_VALID:
             raise unauthenticated("the session token is not valid yet; the clocks of the hubs differ")
-        case Verdict.ENDED:
+        case TokenStatus.ENDED:
             raise unauthenticated("the session has ended")
-        case Verdict.OTHER_INSTANCE:
+        case TokenStatus.OTHER_INSTANCE:
             raise denied("the session is that of another instance")
-        case Verdict.REMOVED:
+        case TokenStatus.REMOVED:
             raise precondition("the instance was removed")
         case _:
-            assert_never(verdict)
+            assert_never(status)

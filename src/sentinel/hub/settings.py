@@ -22,7 +22,7 @@ from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
 from sentinel.runtime.settings.webhook_url import WEBHOOK_URL
 
 _MARGIN: Final = timedelta(hours=1)
-"""For clocks that differ, and for rows that are deleted later than they may be."""
+"""A margin for clocks that differ, and for rows that are deleted later than they could be."""
 
 
 class HubRetentionSettings(RetentionSettings, frozen=True, kw_only=True):

@@ -16,12 +16,12 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from sentinel.core.hub.deployment import ConfigVersion, Strategy
+from sentinel.core.hub.deployment import Strategy, TargetVersion
 from sentinel.core.hub.instance import Drain, SendDrain, StreamOpened, Timeouts, advance
 from sentinel.core.hub.states import State
 from sentinel.core.hub.sync import Assignment
 from sentinel.hub.observer import HubObserver
-from sentinel.hub.refusals import CallRefused, Reason, exhausted, precondition, unauthenticated, unavailable
+from sentinel.hub.refusals import CallRefused, RefusalReason, exhausted, precondition, unauthenticated, unavailable
 from sentinel.hub.registry import KnownInstance, Registry
 from sentinel.hub.sessions import AgentCall, Session, Sessions
 from sentinel.ports.clock import Clock
@@ -43,7 +43,7 @@ class DeploymentNotice(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment wants the instance to run a version."""
 
     deployment_id: str
-    version: ConfigVersion
+    version: TargetVersion
     strategy: Strategy
     batch_position: int
     batch_total: int
@@ -245,7 +245,7 @@ class Subscriptions:
             raise unavailable("the hub is shutting down")
         previous = self._open.pop(known.id, None)
         if previous is not None:
-            previous.end(CallRefused(Reason.ABORTED, "another stream of this instance was opened"))
+            previous.end(CallRefused(RefusalReason.ABORTED, "another stream of this instance was opened"))
         if len(self._open) >= self.max_streams:
             raise exhausted(f"expected at most {self.max_streams} streams at the same time")
         subscription = self._open[known.id] = Subscription(known, certificate, now)

@@ -13,7 +13,7 @@ from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.instance import StateChanged
 from sentinel.core.hub.rollout_state import TERMINAL, RollbackState, RolloutState
 from sentinel.core.hub.states import CONNECTED, State
-from sentinel.hub.refusals import Reason
+from sentinel.hub.refusals import RefusalReason
 from sentinel.ports.clock import Clock
 from sentinel.ports.hub_store import HubStore
 from sentinel.ports.webhook_store import Delivery
@@ -139,11 +139,11 @@ class HubTelemetry:
     def heartbeat(self) -> None:
         self._heartbeats.inc()
 
-    def call_ended(self, method: str, refusal: Reason | None, duration: timedelta) -> None:
+    def call_ended(self, method: str, refusal: RefusalReason | None, duration: timedelta) -> None:
         self._calls.labels(method, "OK" if refusal is None else refusal.name).inc()
         self._call_seconds.labels(method).observe(duration.total_seconds())
 
-    def call_refused(self, method: str, instance_id: str, refusal: Reason, text: str, address: str) -> None:
+    def call_refused(self, method: str, instance_id: str, refusal: RefusalReason, text: str, address: str) -> None:
         self._log.info(
             "call.refused", method=method, instance=instance_id, status=refusal.name, reason=text, address=address
         )

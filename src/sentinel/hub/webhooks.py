@@ -34,15 +34,15 @@ INTERVAL: Final = timedelta(seconds=1)
 """How long an event may wait until it is noticed."""
 LEASE: Final = timedelta(seconds=60)
 TIMEOUT: Final = timedelta(seconds=10)
-"""Of an attempt."""
+"""The timeout of an attempt."""
 ATTEMPTS: Final = 12
 """About six hours."""
 MAX_PENDING: Final = 10_000
-"""With so many waiting, no more are copied. The log keeps what is newer."""
+"""With this many waiting, no more are copied. The log keeps the newer ones."""
 BACKOFF: Final = Backoff(initial=timedelta(seconds=5), maximum=timedelta(hours=1), factor=3.0, jitter=0.2)
 """Between the attempts of one event."""
 _PAUSE: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jitter=0.2)
-"""After consecutive failures of a server, whatever the event."""
+"""The pause after consecutive failures of a server, whatever the event."""
 _PAGE: Final = 100
 _BATCH: Final = 20
 _MAX_SECRET_BYTES: Final = 64 * 1024
@@ -60,7 +60,7 @@ class WebhookObserver(Protocol):
         """An attempt has failed; the delivery says why, and whether it is a dead letter now."""
 
     def webhook_missed(self, name: str, events: int) -> None:
-        """So many events were deleted from the log before they were copied."""
+        """This many events were deleted from the log before they were copied."""
 
     def webhook_pending(self, name: str, count: int) -> None: ...
 
@@ -108,7 +108,7 @@ class Webhook:
         self._log = log
         self._jitter = jitter
         self._position: int | None = None
-        """Of the last event that was copied; None while another hub works for this webhook."""
+        """The number of the last event that was copied; None while another hub works for this webhook."""
         self._renew_time = _NEVER
         self._failures = 0
         self._paused_until = _NEVER

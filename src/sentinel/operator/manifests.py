@@ -48,7 +48,7 @@ class ManifestFile(msgspec.Struct, frozen=True):
 
     configs: tuple[Loaded[SentinelConfig], ...]
     problems: tuple[SettingsProblem, ...]
-    """Those of the file itself. Each SentinelConfig has its own."""
+    """The problems of the file itself. Each SentinelConfig has its own."""
 
 
 def read_object(document: Mapping[str, Json]) -> Loaded[SentinelConfig]:

@@ -52,13 +52,13 @@ from sentinel.runtime.settings.report import Loaded
 from sentinel.runtime.workqueue import Again, Completed, RunResult, WorkQueue
 
 RETRY: Final = timedelta(seconds=30)
-"""After which a configuration that could not be loaded is tried again, and one that is absent is looked for."""
+"""The delay before a configuration that could not be loaded is tried again, and an absent one is looked for."""
 SECRETS_INTERVAL: Final = timedelta(seconds=60)
-"""After which Secrets are read again, to notice that they were rotated."""
+"""How often Secrets are read again, to notice that they were rotated."""
 SECRET: Final = KubeKind(group="", version="v1", kind="Secret", plural="secrets")
 
 _SECRETS_RETRY: Final = timedelta(seconds=2)
-"""After which a changed configuration whose Secrets could not be read is tried again."""
+"""The delay before a changed configuration whose Secrets could not be read is tried again."""
 _RESTART: Final = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=30), jitter=0.2)
 _START_TIMEOUT: Final = timedelta(seconds=5)
 """How long a reload waits for a broker while the old pulse still runs."""

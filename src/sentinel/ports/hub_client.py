@@ -170,7 +170,7 @@ class Ping(msgspec.Struct, frozen=True):
 Notice: TypeAlias = "AssignmentNotice | DeploymentNotice | ReportRequest | DrainNotice | Ping"
 
 
-class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class HeartbeatResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What the hub answers to a heartbeat."""
 
     is_update_available: bool
@@ -227,7 +227,7 @@ class HubClient(Protocol):
     async def register(self, registration: Registration) -> Session:
         """Begin a session, which ends the one before, on a new connection if the last one failed."""
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
         """Report how the instance is, and learn what to do."""
 
     async def deregister(self, reason: str) -> None:

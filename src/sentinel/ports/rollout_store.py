@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.hub.deployment import ConfigVersion, Request
+from sentinel.core.hub.deployment import Request, TargetVersion
 from sentinel.core.hub.rollout_row import Row, RowState
 from sentinel.core.hub.rollout_state import Rollout, RolloutState
 from sentinel.core.labels import Selector
@@ -77,7 +77,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     deployment_id: str
     selector: Selector
-    version: ConfigVersion
+    version: TargetVersion
     finished: datetime
 
 

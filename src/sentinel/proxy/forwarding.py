@@ -31,7 +31,7 @@ class _AttemptFailed(Exception):
         super().__init__(str(error))
         self.error = error
         self.reason = reason
-        """For the metric: a closed set."""
+        """The label of the metric: a closed set."""
         self.status = status
         self.is_repeatable = is_repeatable
 

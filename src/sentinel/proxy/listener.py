@@ -31,7 +31,7 @@ class ProxyListener:
     def __init__(self, listener: Listener, *, handle: Handler, log: Log) -> None:
         self.listener = listener
         self.address = Address(listener.address.host, listener.address.port)
-        """Once open, with the actual port."""
+        """The address; once open, with the actual port."""
         self.is_draining = False
         self._handle = handle
         self._log = log
@@ -134,7 +134,7 @@ class _Connection(web.RequestHandler):
         self._owner = owner
         self._log = log
         self._body: StreamReader | None = None
-        """That of the last request."""
+        """The body of the last request."""
         self._is_responding = False
         self._has_begun = False
         """Whether a part of the next request has arrived."""

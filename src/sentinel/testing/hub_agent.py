@@ -33,7 +33,7 @@ from sentinel.wire.hub.v1 import fleet_pb2_grpc
 
 CAPABILITIES: Final = ("reload", "drain", "metrics", "secrets")
 TIMEOUT: Final = timedelta(seconds=60)
-"""Of a call. A hub that does not answer fails the test, and does not hang it."""
+"""The timeout of a call. If a hub does not answer, the test fails and does not hang."""
 
 _RETRYABLE: Final = frozenset(
     (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -163,7 +163,7 @@ class HubAgent:
         self.labels = dict(labels or {})
         self.capabilities = tuple(capabilities)
         self.token = ""
-        """Of the session."""
+        """The token of the session."""
         self.token_expires_at = 0
         self.heartbeat_interval = timedelta(seconds=30)
         self.running_version = ""

@@ -24,7 +24,7 @@ class RolloutTables:
     def __init__(self) -> None:
         self.deployments: dict[str, DeploymentRecord] = {}
         self.rows: dict[tuple[str, int], tuple[RolloutRow, int]] = {}
-        """By deployment and position."""
+        """Rows by deployment and position."""
         self.events: dict[tuple[str, int], DeploymentEvent] = {}
 
     def changed_rows(self, deployment_id: str, after: int) -> list[RolloutRow]:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sentinel.cli.hub.client import HubClient
+from sentinel.cli.hub.client import HubApiClient
 from sentinel.cli.hub.deploy import wait
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub.rollout_state import ReportedState
@@ -112,7 +112,7 @@ async def test_ending_the_wait_says_that_the_deployment_goes_on(
     fleet: ServedHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with fleet.connection() as connection:
-        waiting = asyncio.create_task(wait(HubClient(connection), ID, OutputFormat.TABLE))
+        waiting = asyncio.create_task(wait(HubApiClient(connection), ID, OutputFormat.TABLE))
         await fleet.until_streaming()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.core.agent.offline import OfflineMode, OfflinePolicy
+from sentinel.core.agent.offline import OfflineBehavior, OfflineMode
 
 DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(
-    ("mode", "max_offline_duration", "patience"),
+    ("mode", "max_offline_duration", "timeout"),
     [
         (OfflineMode.KEEP_RUNNING, None, None),
         (OfflineMode.DEGRADED, None, None),
@@ -23,10 +23,10 @@ DAY = timedelta(days=1)
     ],
 )
 def test_a_maximum_counts_in_any_mode(
-    mode: OfflineMode, max_offline_duration: timedelta | None, patience: timedelta | None
+    mode: OfflineMode, max_offline_duration: timedelta | None, timeout: timedelta | None
 ) -> None:
-    assert OfflinePolicy(mode=mode, max_offline_duration=max_offline_duration).patience == patience
+    assert OfflineBehavior(mode=mode, max_offline_duration=max_offline_duration).timeout == timeout
 
 
 def test_only_mode_degraded_counts_being_offline_as_a_problem() -> None:
-    assert [mode for mode in OfflineMode if OfflinePolicy(mode=mode).is_degraded] == [OfflineMode.DEGRADED]
+    assert [mode for mode in OfflineMode if OfflineBehavior(mode=mode).is_degraded] == [OfflineMode.DEGRADED]

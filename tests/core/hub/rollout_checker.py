@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from sentinel.core.hub import rollout_queries
-from sentinel.core.hub.deployment import ConfigVersion, Strategy
+from sentinel.core.hub.deployment import Strategy, TargetVersion
 from sentinel.core.hub.rollout_row import Row, RowState
 from sentinel.core.hub.rollout_state import (
     Assign,
@@ -54,7 +54,7 @@ class RolloutChecker:
 
     def __init__(self, rollout: Rollout) -> None:
         self._assigned = {name: row.assigned for name, row in rollout.rows.items()}
-        self._told: dict[str, ConfigVersion | None] = {}
+        self._told: dict[str, TargetVersion | None] = {}
         """Who was told to apply the new version, with what was assigned before."""
         self._unsuccessful: set[str] = set()
         self._offered_back: set[str] = set()

@@ -10,7 +10,6 @@ from sentinel.core.hub import deployment_plan, rollout, rollout_queries, rollout
 from sentinel.core.hub.analysis import Outcome, Verdict
 from sentinel.core.hub.deployment import (
     Canary,
-    ConfigVersion,
     Count,
     InstanceFacts,
     OfflinePolicy,
@@ -18,6 +17,7 @@ from sentinel.core.hub.deployment import (
     Rolling,
     Strategy,
     Targets,
+    TargetVersion,
 )
 from sentinel.core.hub.rollout_row import Row
 from sentinel.core.hub.rollout_state import (
@@ -46,8 +46,8 @@ NO_DELAY = timedelta(0)
 C = TypeVar("C", bound=Command)
 
 
-def version(number: int, config_id: str = "api") -> ConfigVersion:
-    return ConfigVersion(VersionName(config_id, number), f"hash-{config_id}-{number}")
+def version(number: int, config_id: str = "api") -> TargetVersion:
+    return TargetVersion(VersionName(config_id, number), f"hash-{config_id}-{number}")
 
 
 OLD, NEW = version(1), version(2)
@@ -57,7 +57,7 @@ def facts(
     name: str,
     state: State = State.ONLINE,
     *,
-    assigned: ConfigVersion | None = OLD,
+    assigned: TargetVersion | None = OLD,
     labels: Mapping[str, str] | None = None,
     incarnation: int = 1,
 ) -> InstanceFacts:
@@ -136,7 +136,7 @@ class Driver:
         return self.do(*(Reported(name, ReportedState.ROLLED_BACK, is_rollback=True) for name in names))
 
     def observe(
-        self, name: str, state: State, *, assigned: ConfigVersion | None = OLD, incarnation: int = 1
+        self, name: str, state: State, *, assigned: TargetVersion | None = OLD, incarnation: int = 1
     ) -> Sequence[Command]:
         return self.do(Observed((facts(name, state, assigned=assigned, incarnation=incarnation),)))
 

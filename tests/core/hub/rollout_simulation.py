@@ -21,13 +21,13 @@ from sentinel.core.hub import deployment_plan, instance, rollout, rollout_querie
 from sentinel.core.hub.analysis import Outcome, Verdict
 from sentinel.core.hub.deployment import (
     Canary,
-    ConfigVersion,
     Count,
     InstanceFacts,
     Request,
     Rolling,
     Strategy,
     Targets,
+    TargetVersion,
 )
 from sentinel.core.hub.instance import DeploymentEnded, DeploymentStarted, Health, Heartbeat, Instance, Registered
 from sentinel.core.hub.rollout_row import Row, RowState
@@ -235,9 +235,9 @@ class Hub:
         self._stored = msgspec.json.encode(created)
         self._checker = RolloutChecker(created)
 
-    def assigned(self, name: str) -> ConfigVersion | None:
+    def assigned(self, name: str) -> TargetVersion | None:
         assignment = self._syncs[name].assignment
-        return None if assignment is None else ConfigVersion(assignment.version, assignment.hash)
+        return None if assignment is None else TargetVersion(assignment.version, assignment.hash)
 
     def start(self) -> None:
         self._step(Started())

@@ -18,11 +18,11 @@ from sentinel.core.hub.deployment import (
     Criterion,
     Metric,
     OfflinePolicy,
-    Order,
     Regions,
     Request,
     Rolling,
     Strategy,
+    TargetOrder,
     Targets,
     parse_count,
 )
@@ -45,7 +45,7 @@ class TestDefaults:
         assert VALID.offline is OfflinePolicy.LATER
         assert not VALID.queue
         assert VALID.progress_deadline is None
-        assert VALID.order == Order(spread_by="", regions=None)
+        assert VALID.order == TargetOrder(spread_by="", regions=None)
 
     def test_rolling_has_those_of_the_api(self) -> None:
         rolling = Rolling()
@@ -147,5 +147,5 @@ class TestProblems:
         assert fields_of(changed(canary=Canary(success_criteria=(criterion,)))) == []
 
     def test_regions_need_a_label(self) -> None:
-        assert fields_of(changed(order=Order(regions=Regions("")))) == ["order.regions.label"]
-        assert fields_of(changed(order=Order(regions=Regions("region")))) == []
+        assert fields_of(changed(order=TargetOrder(regions=Regions("")))) == ["order.regions.label"]
+        assert fields_of(changed(order=TargetOrder(regions=Regions("region")))) == []

@@ -15,12 +15,12 @@ from sentinel.core.hub.deployment import (
     Canary,
     Count,
     InstanceFacts,
-    Order,
     Problem,
     Regions,
     Request,
     Rolling,
     Strategy,
+    TargetOrder,
     Targets,
 )
 from sentinel.core.hub.deployment_plan import Plan
@@ -126,7 +126,7 @@ class TestOrder:
             facts(name, labels={"env": "prod", "region": region})
             for name, region in [("a", "us"), ("b", "eu"), ("c", "us"), ("d", "eu"), ("e", "ap"), ("f", "af")]
         ]
-        order = Order(regions=Regions("region", ("us", "eu")))
+        order = TargetOrder(regions=Regions("region", ("us", "eu")))
         asked = msgspec.structs.replace(by_selector(rolling=batches_of(3)), order=order)
 
         assert ids(deployment_plan.plan(asked, fleet)) == ["a c", "b d", "f", "e"]
@@ -136,7 +136,7 @@ class TestOrder:
             facts(name, labels={"env": "prod", "zone": zone})
             for name, zone in [("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("e", "2"), ("f", "2")]
         ]
-        asked = msgspec.structs.replace(by_selector(rolling=batches_of(3)), order=Order(spread_by="zone"))
+        asked = msgspec.structs.replace(by_selector(rolling=batches_of(3)), order=TargetOrder(spread_by="zone"))
 
         assert ids(deployment_plan.plan(asked, fleet)) == ["a e b", "c f d"]
 
@@ -146,7 +146,7 @@ class TestOrder:
             facts(f"e{index:02}", labels={"env": "prod"} | ({"zone": zone} if zone else {}))
             for index, zone in enumerate(zones)
         ]
-        asked = msgspec.structs.replace(by_selector(rolling=batches_of(size)), order=Order(spread_by="zone"))
+        asked = msgspec.structs.replace(by_selector(rolling=batches_of(size)), order=TargetOrder(spread_by="zone"))
 
         plan = deployment_plan.plan(asked, fleet)
 

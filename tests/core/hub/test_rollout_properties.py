@@ -13,16 +13,16 @@ from sentinel.core.hub import deployment_plan, rollout, rollout_queries, rollout
 from sentinel.core.hub.analysis import Outcome, Verdict
 from sentinel.core.hub.deployment import (
     Canary,
-    ConfigVersion,
     Count,
     InstanceFacts,
     OfflinePolicy,
-    Order,
     Regions,
     Request,
     Rolling,
     Strategy,
+    TargetOrder,
     Targets,
+    TargetVersion,
 )
 from sentinel.core.hub.rollout_state import (
     Abort,
@@ -78,7 +78,7 @@ def requests(draw: st.DrawFn) -> Request:
         targets=Targets(ids=tuple(NAMES[: draw(st.integers(1, len(NAMES)))])),
         strategy=draw(st.sampled_from(list(Strategy))),
         offline=draw(st.sampled_from(list(OfflinePolicy))),
-        order=Order(spread_by="zone", regions=draw(st.none() | st.just(Regions("region")))),
+        order=TargetOrder(spread_by="zone", regions=draw(st.none() | st.just(Regions("region")))),
         progress_deadline=draw(st.none() | st.just(10 * MINUTE)),
         rolling=rolling,
         canary=canary,
@@ -131,7 +131,7 @@ class Histories(RuleBasedStateMachine):
     @rule(
         name=st.sampled_from(NAMES), state=OBSERVED, assigned=VERSIONS, incarnation=st.sampled_from([1, 1, 1, 2])
     )
-    def observe(self, name: str, state: State, assigned: ConfigVersion | None, incarnation: int) -> None:
+    def observe(self, name: str, state: State, assigned: TargetVersion | None, incarnation: int) -> None:
         row = self.rollout.rows.get(name)
         # By hand, another version is assigned only to what no deployment has.
         if row is None or self.rollout.state is not RolloutState.PENDING:

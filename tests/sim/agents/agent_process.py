@@ -17,7 +17,7 @@ from sentinel.agent.sampling import Sampling
 from sentinel.agent.secret_values import SecretValues
 from sentinel.agent.settings import MetricNames as NamedMetrics
 from sentinel.agent.telemetry import AgentTelemetry
-from sentinel.core.agent.offline import OfflineMode, OfflinePolicy
+from sentinel.core.agent.offline import OfflineBehavior, OfflineMode
 from sentinel.core.agent.proxy_metrics import MetricNames
 from sentinel.ports.hub_client import Registration
 from sentinel.ports.proxy_control import ProxyControl
@@ -90,7 +90,7 @@ class SimulatedAgent(SimulatedProcess):
                 observer=telemetry,
             ),
             registration=lambda: Registration(instance_id=self.name, name=self.name),
-            policy=OfflinePolicy(mode=OfflineMode.KEEP_RUNNING, max_offline_duration=None),
+            policy=OfflineBehavior(mode=OfflineMode.KEEP_RUNNING, max_offline_duration=None),
             backoff=_BACKOFF,
             deregisters_on_shutdown=False,
             stop_agent=lambda: self.trace.note(self.name, "wants to end"),

@@ -16,7 +16,7 @@ from sentinel.agent.hub_connection import HubConnection
 from sentinel.agent.sampling import Sampling
 from sentinel.agent.settings import MetricNames as NamedMetrics
 from sentinel.agent.telemetry import AgentTelemetry
-from sentinel.core.agent.offline import OfflineMode, OfflinePolicy
+from sentinel.core.agent.offline import OfflineBehavior, OfflineMode
 from sentinel.core.agent.proxy_metrics import MetricNames
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
@@ -89,7 +89,7 @@ class AgentHarness:
             registration=lambda: Registration(
                 instance_id=instance_id, name="Edge", sentinel_version=self.sampling.proxy_version
             ),
-            policy=OfflinePolicy(mode=mode, max_offline_duration=max_offline_duration),
+            policy=OfflineBehavior(mode=mode, max_offline_duration=max_offline_duration),
             backoff=backoff,
             deregisters_on_shutdown=deregisters_on_shutdown,
             stop_agent=self._end,

@@ -12,7 +12,7 @@ from sentinel.ports.hub_client import (
     DeploymentReport,
     FetchedConfig,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatResponse,
     HubClient,
     Instruction,
     Notice,
@@ -63,7 +63,7 @@ class RecordedCalls:
         self._record("register")
         return session
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
         self._attempt("heartbeat")
         answer = await self._client.heartbeat(heartbeat)
         self.heartbeats.append(heartbeat)

@@ -18,7 +18,7 @@ from sentinel.ports.hub_client import (
     FailureReason,
     FetchedConfig,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatResponse,
     HubUnavailable,
     Instruction,
     Notice,
@@ -69,13 +69,13 @@ class ScriptedHub:
             expires=None,
         )
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
         self._check()
         if self.heartbeat_failure is not None:
             raise self.heartbeat_failure
         self.samples.extend(heartbeat.buffered)
         content = self.contents.get(self.assigned)
-        return HeartbeatAnswer(
+        return HeartbeatResponse(
             is_update_available=content is not None and heartbeat.config_hash != content_hash(content),
             assigned_version=self.assigned,
             actions=self.actions,

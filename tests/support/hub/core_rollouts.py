@@ -12,8 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.core.hub import deployment_plan, rollout, rollout_queries, rollout_state
-from sentinel.core.hub.deployment import ConfigVersion as TargetVersion
-from sentinel.core.hub.deployment import InstanceFacts, Problem, Request, Targets
+from sentinel.core.hub.deployment import InstanceFacts, Problem, Request, Targets, TargetVersion
 from sentinel.core.hub.rollout_state import (
     Abort,
     Event,

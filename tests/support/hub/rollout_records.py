@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sentinel.core.hub.deployment import (
     Canary,
-    ConfigVersion,
     OfflinePolicy,
     Request,
     Rolling,
     Strategy,
     Targets,
+    TargetVersion,
 )
 from sentinel.core.hub.rollout_row import Row, RowState, Step
 from sentinel.core.hub.rollout_state import RollbackState, Rollout, RolloutState
@@ -29,9 +29,9 @@ COUNTED = ("a", "b", "c", "absent", "not\0stored")
 """Ids whose holdings are compared."""
 
 
-def to(config_id: str = "api", number: int = 2) -> ConfigVersion:
+def to(config_id: str = "api", number: int = 2) -> TargetVersion:
     name = VersionName(config_id, number)
-    return ConfigVersion(name, f"hash of {name}")
+    return TargetVersion(name, f"hash of {name}")
 
 
 def row(
@@ -40,7 +40,7 @@ def row(
     *,
     batch: int = 1,
     is_open: bool = False,
-    previous: ConfigVersion | None = None,
+    previous: TargetVersion | None = None,
 ) -> Row:
     return Row(
         instance_id=instance_id,
@@ -61,7 +61,7 @@ def rollout(
     *rows: Row,
     state: RolloutState = RolloutState.RUNNING,
     rollback: RollbackState = RollbackState.NONE,
-    version: ConfigVersion | None = None,
+    version: TargetVersion | None = None,
     finished: datetime | None = None,
 ) -> Rollout:
     return Rollout(

@@ -26,7 +26,7 @@ from sentinel.runtime.revoked_serials import hexadecimal
 from sentinel.runtime.settings.report import quoted
 
 if TYPE_CHECKING:  # needs cryptography, which only an extra installs
-    from sentinel.cli.hub.ca_folder import CaFolder, PairFiles, State
+    from sentinel.cli.hub.ca_folder import CaFolder, CertificateState, PairFiles
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -90,10 +90,10 @@ class ListedCertificate(msgspec.Struct, frozen=True):
     id: str
     serial: str
     expires_time: datetime
-    state: State
+    state: CertificateState
 
 
-class ListOutput(msgspec.Struct, frozen=True):
+class CertificateList(msgspec.Struct, frozen=True):
     """The JSON or YAML output of `list`."""
 
     certificates: Sequence[ListedCertificate]
@@ -250,7 +250,7 @@ def list_certificates(folder: Path, output: OutputFormat) -> None:
         for record, state in found
     ]
     rows = [(each.id, each.serial, _time(each.expires_time), each.state.value) for each in listed]
-    _print(ListOutput(listed), table.render(("ID", "SERIAL", "EXPIRES", "STATE"), rows), output)
+    _print(CertificateList(listed), table.render(("ID", "SERIAL", "EXPIRES", "STATE"), rows), output)
 
 
 @contextmanager

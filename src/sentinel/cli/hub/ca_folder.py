@@ -38,7 +38,7 @@ class UnusableCa(Exception):
     """The folder cannot be used for this. The message says why, and names the file."""
 
 
-class State(StrEnum):
+class CertificateState(StrEnum):
     """Whether a certificate can be used."""
 
     VALID = "valid"
@@ -135,7 +135,9 @@ class CaFolder:
             records = self._records()
             revoked = self._revoked_serials()
             earlier = [
-                each for each in records if each.id == instance and _state(each, revoked, now) is State.VALID
+                each
+                for each in records
+                if each.id == instance and _state(each, revoked, now) is CertificateState.VALID
             ]
             pair = certificate_authority.sign(
                 ca,
@@ -166,7 +168,7 @@ class CaFolder:
                 atomic_file.write(self._revoked, revoked_serials.extended(self._revoked, new), mode=_PUBLIC)
             return Revocation(new, tuple(dict.fromkeys(serial for serial in serials if serial in known)))
 
-    def certificates(self, now: datetime) -> list[tuple[Record, State]]:
+    def certificates(self, now: datetime) -> list[tuple[Record, CertificateState]]:
         """Return the issued certificates of agents, the oldest first."""
         with self._locked():
             revoked = self._revoked_serials()
@@ -253,10 +255,10 @@ def _sign_hub(ca: KeyPair, hosts: Sequence[str], now: datetime, lifetime: timede
     )
 
 
-def _state(record: Record, revoked: frozenset[int], now: datetime) -> State:
+def _state(record: Record, revoked: frozenset[int], now: datetime) -> CertificateState:
     if record.serial in revoked:
-        return State.REVOKED
-    return State.VALID if now < record.expires_time else State.EXPIRED
+        return CertificateState.REVOKED
+    return CertificateState.VALID if now < record.expires_time else CertificateState.EXPIRED
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class _Page(msgspec.Struct, frozen=True):
     total: int = 0
 
 
-class HubClient:
+class HubApiClient:
     """The operations of the hub. Every method raises `ServerError`."""
 
     def __init__(self, connection: ServerConnection) -> None:
@@ -165,9 +165,9 @@ class HubClient:
         return response.body
 
 
-def run(server: ServerOptions, work: Callable[[HubClient], Coroutine[Any, Any, int]]) -> int:
+def run(server: ServerOptions, work: Callable[[HubApiClient], Coroutine[Any, Any, int]]) -> int:
     """Run `work` with a client of the hub that the options name; return the exit code."""
-    return server.run_connected(lambda connection: work(HubClient(connection)))
+    return server.run_connected(lambda connection: work(HubApiClient(connection)))
 
 
 def _instance(instance_id: str) -> str:

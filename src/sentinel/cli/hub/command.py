@@ -40,7 +40,7 @@ _SECRET_COMMANDS = {
 
 
 class _ServingGroup(LazyGroup):
-    """Without a command, `sentinel hub` means `sentinel hub serve`, whose options may follow."""
+    """`sentinel hub` without a command means `sentinel hub serve`, whose options may follow."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_asking = bool(args) and args[0] in ctx.help_option_names

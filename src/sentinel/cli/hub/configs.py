@@ -13,7 +13,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions, fail
 from sentinel.cli.hub import config_file
-from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.client import HubApiClient, run
 from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.picture import Pictures
 from sentinel.cli.hub.version_argument import CONFIG, VERSION
@@ -43,7 +43,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 def list_configs(config_id: str | None, output: OutputFormat, server: ServerOptions) -> int:
     """List configurations, or the versions of CONFIG, newest first."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         found: Sequence[ConfigDocument] | Sequence[VersionDocument]
         if config_id is not None:
             found = saved = await hub.versions(config_id)
@@ -69,7 +69,7 @@ def get(name: str, output: OutputFormat, server: ServerOptions) -> int:
     if version is None and not versions.is_config_id(name):
         raise click.UsageError(f"expected a configuration such as edge, or edge@3, got {quoted(name)}")
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         wanted = version or VersionName(name, (await hub.config(name)).latest_version)
         found = await hub.version(wanted)
         if output is OutputFormat.TABLE:
@@ -116,7 +116,7 @@ def push(
         fail(f"{file}: expected UTF-8; see: sentinel hub config check {file}")
         return ExitCode.MISCONFIGURED
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         try:
             saved = await _save(hub, config_id, content, copy_of, summary)
         except RequestRejected as rejected:
@@ -144,7 +144,7 @@ def diff(version: VersionName, base: int | None, output: OutputFormat, server: S
     """Print what VERSION, such as edge@3, changes against version FROM of the same configuration, or the one
     before."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         found = await hub.diff(version, base)
         if output is not OutputFormat.TABLE:
             click.echo(options.encode(found, output))
@@ -160,7 +160,7 @@ def diff(version: VersionName, base: int | None, output: OutputFormat, server: S
 
 
 async def _save(
-    hub: HubClient, config_id: str, content: str, copy_of: int | None, summary: str
+    hub: HubApiClient, config_id: str, content: str, copy_of: int | None, summary: str
 ) -> VersionDocument:
     if copy_of is not None:
         return await hub.add_version(config_id, summary, copy_of=copy_of)

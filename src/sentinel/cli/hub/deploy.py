@@ -13,7 +13,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.hub import deployment_screen, refusal
-from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.client import HubApiClient, run
 from sentinel.cli.hub.deploy_options import deployment_options, request_body
 from sentinel.cli.hub.deployment_progress import Progress, title
 from sentinel.cli.hub.deployment_watch import DeploymentWatch
@@ -54,7 +54,7 @@ def deploy(
         raise click.UsageError("expected either --plan or --wait")
     body = request_body(version, given)
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         try:
             if is_plan:
                 return _print_plan(await hub.plan(body), version, output)
@@ -74,7 +74,7 @@ def deploy(
 
 
 async def wait(
-    hub: HubClient,
+    hub: HubApiClient,
     deployment_id: str,
     output: OutputFormat,
     *,

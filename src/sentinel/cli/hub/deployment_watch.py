@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from sentinel.cli.client.fleet import decode
-from sentinel.cli.hub.client import HubClient
+from sentinel.cli.hub.client import HubApiClient
 from sentinel.cli.hub.deployment_progress import Progress, with_row
 from sentinel.core.server_sent_events import EventTooLarge, ServerSentEvent
 from sentinel.drivers.rest.errors import ServerError
@@ -42,12 +42,12 @@ class _Subject(msgspec.Struct, frozen=True):
 class DeploymentWatch:
     """One deployment, until it is over."""
 
-    def __init__(self, hub: HubClient, deployment_id: str, *, interval: timedelta = INTERVAL) -> None:
+    def __init__(self, hub: HubApiClient, deployment_id: str, *, interval: timedelta = INTERVAL) -> None:
         self._hub = hub
         self._id = deployment_id
         self._interval = interval
         self._events: list[ServerSentEvent] = []
-        """Those that were not applied yet."""
+        """Events that were not applied yet."""
         self._arrived = asyncio.Event()
         self._is_streaming = False
         self._must_read_all = True

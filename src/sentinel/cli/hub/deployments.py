@@ -12,7 +12,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.hub import refusal
-from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.client import HubApiClient, run
 from sentinel.cli.hub.deploy import wait
 from sentinel.cli.hub.deployment_progress import Progress
 from sentinel.cli.hub.deployment_view import STATE_COLORS, draw
@@ -42,7 +42,7 @@ def deployments() -> None:
 def list_deployments(state: str | None, output: OutputFormat, server: ServerOptions) -> int:
     """List deployments, newest first."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         found = await hub.deployments(state=state or "")
         print_list(found, _lines(found), output)
         return ExitCode.SUCCESS
@@ -57,7 +57,7 @@ def list_deployments(state: str | None, output: OutputFormat, server: ServerOpti
 def get(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Print one deployment: its batches, its canaries against their limits, and its instances."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         found = await hub.deployment(deployment_id)
         if output is not OutputFormat.TABLE:
             click.echo(options.encode(found, output))
@@ -139,7 +139,7 @@ def retry(deployment_id: str, is_waiting: bool, output: OutputFormat, server: Se
 def _change(
     deployment_id: str, action: str, output: OutputFormat, server: ServerOptions, *, is_waiting: bool = False
 ) -> int:
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         try:
             changed = await hub.change_deployment(deployment_id, action)
         except RequestRejected as rejected:

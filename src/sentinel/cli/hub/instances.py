@@ -13,7 +13,7 @@ from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.hub import list_output
-from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.client import HubApiClient, run
 from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.version_argument import VERSION
 from sentinel.cli.options import OutputFormat
@@ -63,7 +63,7 @@ def list_instances(
 
     is_screen = watch and output is OutputFormat.TABLE and session.is_terminal()
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         printed: Sequence[object] | None = None
         is_failing = False
         while True:
@@ -103,7 +103,7 @@ def list_instances(
 def get(instance_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Print one instance with everything that is known of it."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         found = await hub.instance(instance_id)
         click.echo(options.encode(found, OutputFormat.YAML if output is OutputFormat.TABLE else output))
         return ExitCode.SUCCESS
@@ -124,7 +124,7 @@ def assign(
     if (version is None) != is_removed:
         raise click.UsageError("expected either a VERSION such as edge@3 or --none")
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         if version is None:
             changed = await hub.unassign(instance_id)
         else:
@@ -144,7 +144,7 @@ def assign(
 def drain(instance_id: str, reason: str, output: OutputFormat, server: ServerOptions) -> int:
     """Let the instance ID finish its connections and leave the fleet."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         return _print_left(await hub.drain(instance_id, reason), output)
 
     return run(server, work)
@@ -157,7 +157,7 @@ def drain(instance_id: str, reason: str, output: OutputFormat, server: ServerOpt
 def remove(instance_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Remove the instance ID: it drains first, unless it is offline."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         return _print_left(await hub.remove(instance_id), output)
 
     return run(server, work)

@@ -14,7 +14,7 @@ import click
 from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.hub.client import HubClient, run
+from sentinel.cli.hub.client import HubApiClient, run
 from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub import secret_names
@@ -38,7 +38,7 @@ def set_secret(name: str, server: ServerOptions) -> int:
         raise click.BadParameter(f"expected {secret_names.NAME_EXPECTED}", param_hint="NAME")
     value = _read_value()
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         await hub.put_secret(name, value)
         click.echo(f"secret {name} stored")
         return ExitCode.SUCCESS
@@ -52,7 +52,7 @@ def set_secret(name: str, server: ServerOptions) -> int:
 def list_secrets(output: OutputFormat, server: ServerOptions) -> int:
     """List the names of secrets, and the versions that use them. Values are never shown."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         found = await hub.secrets()
         rows = [(each.name, _time(each.updated_time), ", ".join(each.used_by)) for each in found]
         print_list(found, table.render(_HEADER, rows), output)
@@ -67,7 +67,7 @@ def list_secrets(output: OutputFormat, server: ServerOptions) -> int:
 def delete_secret(name: str, server: ServerOptions) -> int:
     """Delete the secret NAME. Instances that have it keep it."""
 
-    async def work(hub: HubClient) -> int:
+    async def work(hub: HubApiClient) -> int:
         await hub.delete_secret(name)
         click.echo(f"secret {name} deleted")
         return ExitCode.SUCCESS

@@ -23,7 +23,7 @@ from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch, Strea
 _MAX_ACTIVITIES = 200
 """More than any terminal has lines."""
 _MAX_RESOURCES = 10_000
-"""For how many resources names and last evaluations are remembered."""
+"""The number of resources whose names and last evaluations are remembered."""
 _RATE_WINDOW = timedelta(seconds=10)
 
 

@@ -51,18 +51,18 @@ class UpTokens(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of one `sentinel up`."""
 
     pulse: TokenFile
-    """For all pulses."""
+    """The token of all pulses."""
     viewer: TokenFile
-    """For the live view."""
+    """The token of the live view."""
     adapters: Mapping[str, TokenFile]
-    """By the adapter's name."""
+    """Tokens of adapters, by name."""
     demo: TokenFile | None = None
     instances: TokenFile | None = None
-    """For assigning configurations to the instances of this process."""
+    """The token that assigns configurations to the instances of this process."""
     admin: TokenFile | None = None
-    """For users, if they need a token."""
+    """The token for users, if they need one."""
     agent: TokenFile | None = None
-    """For agents to register with, if they need a token."""
+    """The registration token of agents, if they need one."""
 
     @property
     def secrets(self) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sentinel.cli.hub import deployment_progress
-from sentinel.cli.hub.client import HubClient
+from sentinel.cli.hub.client import HubApiClient
 from sentinel.cli.hub.deployment_progress import Progress
 from sentinel.cli.up.activity import Activity, ActivityLevel, OnActivity
 from sentinel.cli.up.dashboard_state import DashboardState
@@ -35,7 +35,7 @@ class DeploymentActivities:
         self._clock = clock
         self._known: Mapping[str, Progress] | None = None
 
-    async def poll(self, client: HubClient) -> None:
+    async def poll(self, client: HubApiClient) -> None:
         """Read once. Raises `ServerError`."""
         newest = await client.newest_deployments(_NEWEST)
         before = self._known
@@ -47,7 +47,7 @@ class DeploymentActivities:
             for text in deployment_progress.changes(before.get(each.id), now[each.id]):
                 self._emit(each, text)
 
-    async def _read(self, client: HubClient, deployment: DeploymentDocument) -> Progress:
+    async def _read(self, client: HubApiClient, deployment: DeploymentDocument) -> Progress:
         """Return the deployment with its targets. Those of one that is over are not read again."""
         known = None if self._known is None else self._known.get(deployment.id)
         if known is not None and known.is_over and known.deployment == deployment:

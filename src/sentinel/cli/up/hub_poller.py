@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 
 from sentinel.cli.client.connection import ServerConnection
-from sentinel.cli.hub.client import HubClient
+from sentinel.cli.hub.client import HubApiClient
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.stopping import Stopping
 
 _INTERVAL: Final = timedelta(seconds=1)
 
-Poll: TypeAlias = Callable[[HubClient], Awaitable[None]]
+Poll: TypeAlias = Callable[[HubApiClient], Awaitable[None]]
 """Reads something once. May raise `ServerError`."""
 
 
@@ -29,12 +29,12 @@ class HubPoller:
     async def run(self, stopping: Stopping) -> None:
         """Poll until stopped. Errors are retried at the next poll."""
         async with self._connect() as connection:
-            client = HubClient(connection)
+            client = HubApiClient(connection)
             while not await stopping.interrupts(self._poll(client)):
                 if await stopping.interrupts(self._clock.sleep(_INTERVAL)):
                     return
 
-    async def _poll(self, client: HubClient) -> None:
+    async def _poll(self, client: HubApiClient) -> None:
         try:
             for each in self._polls:
                 await each(client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from sentinel.cli.hub.client import HubClient
+from sentinel.cli.hub.client import HubApiClient
 from sentinel.cli.up.activity import Activity, ActivityLevel, OnActivity
 from sentinel.cli.up.dashboard_state import DashboardState, InstancesState
 from sentinel.core.hub.states import State
@@ -37,7 +37,7 @@ class InstanceActivities:
         self._clock = clock
         self._before: Mapping[str, InstanceDocument] | None = None
 
-    async def poll(self, client: HubClient) -> None:
+    async def poll(self, client: HubApiClient) -> None:
         """Read once. Raises `ServerError`."""
         instances, total = await client.first_instances(_PAGE_SIZE)
         self._dashboard.instances = InstancesState(tuple(instances), total)

@@ -40,7 +40,7 @@ class StdoutQueue:
         self._changed = threading.Condition()
         self._queue: deque[bytes] = deque()
         self._size = 0
-        """In bytes, including those being written."""
+        """The size in bytes, including what is being written."""
         self._dropped = 0
         self._is_closed = False
         self._writer: threading.Thread | None = None

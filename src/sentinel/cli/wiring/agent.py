@@ -16,7 +16,7 @@ from sentinel.agent.settings import REGISTRATION_TOKEN, AgentSettings, HubConnec
 from sentinel.agent.telemetry import AgentTelemetry
 from sentinel.cli.wiring.applier import build_applier
 from sentinel.cli.wiring.serve import ServiceContext
-from sentinel.core.agent.offline import OfflinePolicy
+from sentinel.core.agent.offline import OfflineBehavior
 from sentinel.core.agent.proxy_metrics import MetricNames
 from sentinel.drivers.hub_client.client import GrpcHubClient
 from sentinel.drivers.hub_client.credentials import TlsFiles, WatchedTls
@@ -79,7 +79,7 @@ def build_agent(settings: AgentSettings, *, stop_agent: Callable[[], None], cont
         applier=applier,
         sampling=sampling,
         registration=registration,
-        policy=OfflinePolicy(mode=offline.mode, max_offline_duration=offline.max_offline_duration),
+        policy=OfflineBehavior(mode=offline.mode, max_offline_duration=offline.max_offline_duration),
         backoff=offline.retry_backoff.backoff,
         deregisters_on_shutdown=settings.deregister_on_shutdown,
         stop_agent=stop_agent,

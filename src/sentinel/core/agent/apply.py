@@ -23,7 +23,7 @@ INTERRUPTED: Final = "the agent was interrupted twice while the proxy took over 
 
 
 class Step(StrEnum):
-    """What is being done."""
+    """The phase of an apply."""
 
     RENDERING = "rendering"
     """The content is verified, and secrets become files."""
@@ -55,18 +55,18 @@ class Action(StrEnum):
 
 
 class Rendered(msgspec.Struct, frozen=True, kw_only=True):
-    """There is a text for the proxy."""
+    """The text for the proxy was rendered."""
 
     hash: str
-    """Of the text that the proxy will read."""
+    """The hash of the text that the proxy will read."""
     content_hash: str
-    """Of what people wrote."""
+    """The hash of the content as people wrote it."""
     secrets: dict[str, str] = {}
     """The files of its secrets, by their references."""
     previous: str
-    """Of the file as it is; empty if there is none."""
+    """The hash of the current file; empty if there is no file."""
     is_running: bool = False
-    """This very text, with these very secrets, runs already."""
+    """Whether this very text, with the same secrets, runs already."""
     needs_restart: bool = False
     can_restart: bool = False
 
@@ -76,7 +76,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The action was not, and why."""
+    """The action failed."""
 
     message: str
     details: str = ""
@@ -91,7 +91,7 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
 
     task: Task
     attempts: int
-    """How often the health is checked."""
+    """How many times the health has been checked."""
     step: Step = Step.RENDERING
     checked: int = 0
     """How many of these checks have failed."""
@@ -100,9 +100,9 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
     content_hash: str = ""
     secrets: dict[str, str] = {}
     previous: str = ""
-    """That of the file before; empty if there was none."""
+    """The hash of the previous file; empty if there was none."""
     is_running: bool = False
-    """It runs already, so only its health is checked."""
+    """Whether the version runs already, so that only its health is checked."""
     needs_restart: bool = False
     can_restart: bool = False
     was_told: bool = False
@@ -120,7 +120,7 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_written(self) -> bool:
-        """Whether the file may be another one than before."""
+        """Whether the file may differ from the previous one."""
         return self.step not in (Step.RENDERING, Step.TESTING) and not self.is_running
 
     @property

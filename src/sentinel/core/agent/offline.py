@@ -19,14 +19,14 @@ class OfflineMode(StrEnum):
     DEGRADED = "degraded"
 
 
-class OfflinePolicy(msgspec.Struct, frozen=True, kw_only=True):
+class OfflineBehavior(msgspec.Struct, frozen=True, kw_only=True):
     """How long the proxy may serve without a hub, and how that shows."""
 
     mode: OfflineMode = OfflineMode.KEEP_RUNNING
     max_offline_duration: timedelta | None = None
 
     @property
-    def patience(self) -> timedelta | None:
+    def timeout(self) -> timedelta | None:
         """How long the hub may be away before proxy and agent stop; None: without a limit."""
         if self.max_offline_duration is not None:
             return self.max_offline_duration

@@ -39,10 +39,10 @@ class Source(StrEnum):
     """How an agent learned what it has to run."""
 
     REGISTRATION = "registration"
-    """The answer to Register, which names the version that is assigned."""
+    """The response to Register, which names the assigned version."""
     EVENT = "event"
     ACTION = "action"
-    """Of the answer to a heartbeat."""
+    """An action in the response to a heartbeat."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,15 +51,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """`<config>@<n>`."""
     hash: str
-    """Of its content; empty if the hub did not say it."""
+    """The hash of its content; empty if the hub did not say it."""
     order: Order | None = None
-    """None: it was assigned by hand."""
+    """None if it was assigned by hand."""
     source: Source = Source.REGISTRATION
     marker: str = ""
     """The `event_id` or `action_id`, by which one assignment differs from the next of the same version."""
     may_be_applied: bool = False
-    """It may be the assignment that was applied already. Then only new values of secrets are news, and what
-    someone has changed since is left."""
+    """Whether the assignment may have been applied already.
+
+    Then only new values of secrets are applied, and changes by hand are kept.
+    """
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +69,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     hash: str
-    """What the hub says; the agent verifies it."""
+    """The hash that the hub gave; the agent verifies it."""
     content: str
     secrets: Mapping[str, bytes] = {}
     """Values of the secrets that the content names with `secret=`."""
@@ -83,7 +85,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     """The version that was applied last; empty if none was."""
     hash: str = ""
-    """Of the file as it is; empty if there is none."""
+    """The hash of the current file; empty if there is no file."""
     message: str = ""
     """What people should know: what failed, what was changed by hand, that a restart is required."""
     health: Health = Health.HEALTHY
@@ -119,6 +121,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     order: OrderKey
     state: ReportState
     message: str = ""
-    """Of a rejection: its reason."""
+    """What users should know. For a rejection, its reason."""
     details: str = ""
     """What the proxy said."""

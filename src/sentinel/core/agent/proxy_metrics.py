@@ -18,7 +18,7 @@ from sentinel.core.agent import prometheus_text
 from sentinel.core.hub.metrics_samples import Metrics
 
 BUILD_INFO: Final = "zentinel_build_info"
-"""Has the version of the proxy as its label `version`."""
+"""The metric whose label `version` is the version of the proxy."""
 
 _MEDIAN: Final = 0.5
 _PERCENTILE_99: Final = 0.99
@@ -30,17 +30,17 @@ class MetricNames(msgspec.Struct, frozen=True, kw_only=True):
 
     requests_total: str
     requests_failed: str | None
-    """None: those of `requests_total` whose `status` is 5xx."""
+    """None: count the requests in `requests_total` whose `status` is 5xx."""
     latency_p50_ms: str
     latency_p99_ms: str
-    """Of histograms, in seconds."""
+    """A histogram in seconds, despite the name in the protocol."""
     active_connections: str
     bytes_sent: str | None
     bytes_received: str | None
 
 
 Buckets: TypeAlias = tuple[tuple[float, float], ...]
-"""Of a histogram: upper bounds, ascending, and how many observations were at most that."""
+"""A histogram: upper bounds, ascending, and how many observations were at most that."""
 
 
 class Scrape(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Scrape(msgspec.Struct, frozen=True, kw_only=True):
     median_of: Buckets = ()
     percentile_99_of: Buckets = ()
     version: str = ""
-    """Of the proxy; empty if it does not say."""
+    """The version of the proxy; empty if it does not say."""
 
 
 def read(text: str, names: MetricNames) -> Scrape:

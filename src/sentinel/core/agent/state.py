@@ -37,14 +37,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     hash: str
-    """Of its content, as people wrote it."""
+    """The hash of its content, as people wrote it."""
     file_hash: str
-    """Of the file that the proxy reads. It is another one if the content names secrets."""
+    """The hash of the file that the proxy reads. It differs from `hash` if the content names secrets."""
     secrets: dict[str, str] = {}
     """The files of its secrets, by their references."""
     applied: datetime
     lacks_restart: int | None = None
-    """Not None: the proxy has to be restarted; that is the id of the process that lacks it, 0 if unknown."""
+    """The id of the process that has to be restarted, 0 if unknown; None if no restart is needed."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

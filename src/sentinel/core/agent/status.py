@@ -19,7 +19,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The file and the proxy, as they are."""
 
     path: str
-    """Of the file."""
+    """The path of the file."""
     file_hash: str = ""
     """Empty if there is no file, or it cannot be read."""
     file_problem: str = ""

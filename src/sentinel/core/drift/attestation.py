@@ -54,7 +54,7 @@ class Attestation(msgspec.Struct, frozen=True):
     """The fields that an operator applied, as hashes."""
 
     text: str
-    """As in the annotation."""
+    """The text of the annotation."""
     fields: Mapping[str, bytes] | None
     """The hash of each field; None if there are too many, so that only all of them together can be compared."""
     total: bytes

@@ -27,9 +27,9 @@ class StatusSummary(msgspec.Struct, frozen=True):
     """The hashes of an object with a status."""
 
     status: str
-    """As in a fingerprint."""
+    """The hash of the status, as in a fingerprint."""
     others: bytes
-    """Of everything that an update of the status leaves alone."""
+    """The hash of everything that an update of the status leaves alone."""
 
 
 def summarize(document: Mapping[str, Json]) -> StatusSummary | None:

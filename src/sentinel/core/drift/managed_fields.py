@@ -37,7 +37,10 @@ class ManagedEntry(msgspec.Struct, frozen=True):
     """Such as `status` or `scale`; empty for the object itself."""
     api_version: str
     time: str
-    """As written; empty if the entry has none. Only compared, so a format that we do not know is no problem."""
+    """The time as written; empty if the entry has none.
+
+    It is only compared, so an unknown format is no problem.
+    """
     fields: frozenset[str]
     """The paths that it holds."""
     inner: frozenset[str]

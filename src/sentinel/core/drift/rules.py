@@ -76,17 +76,17 @@ class AnnotationNames(msgspec.Struct, frozen=True):
     prefix: str
     """Annotations that begin with it are the operator's business, also if another manager adds them."""
     ignore: str
-    """On an object: `"true"` opts it out."""
+    """Annotation of an object: `"true"` opts it out."""
     fingerprint: str
-    """On an object: the fingerprint that the operator attests."""
+    """Annotation of an object: the fingerprint that the operator attests."""
     mode: str
-    """On the target: overrides the mode."""
+    """Annotation of the target: overrides the mode."""
     maintenance_until: str
-    """On the target: no triggers until this time."""
+    """Annotation of the target: no triggers until this time."""
     trigger: str
-    """On the target: the time of the trigger."""
+    """Annotation of the target: the time of the trigger."""
     trigger_resource: str
-    """On the target: the object that drifted first."""
+    """Annotation of the target: the object that drifted first."""
 
     @classmethod
     def with_prefix(cls, prefix: str) -> AnnotationNames:

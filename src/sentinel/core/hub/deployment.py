@@ -44,7 +44,7 @@ class OfflinePolicy(StrEnum):
     """It has failed, and counts as a failure."""
 
 
-class ConfigVersion(msgspec.Struct, frozen=True):
+class TargetVersion(msgspec.Struct, frozen=True):
     """A version of a configuration, with the hash of its content."""
 
     name: VersionName
@@ -61,12 +61,12 @@ class Count(msgspec.Struct, frozen=True):
         return f"{self.number}%" if self.is_percent else str(self.number)
 
     def of(self, total: int) -> int:
-        """Return how many of `total` this is. A percentage is rounded up, so it is never none of some."""
+        """Return how many of `total` this is. A percentage is rounded up, so it is at least one."""
         return -(-total * self.number // 100) if self.is_percent else self.number
 
 
 def parse_count(value: int | str) -> Count | None:
-    """Read a positive number, or a text such as `25%`; None if it is something else."""
+    """Read a positive number, or a percentage such as `25%`; None if it is neither."""
     if isinstance(value, int):
         return Count(value) if value > 0 else None
     match = _PERCENT.fullmatch(value)
@@ -87,8 +87,8 @@ class Regions(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """In which order the targets are reached."""
+class TargetOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The order in which the targets are reached."""
 
     spread_by: str = ""
     """A label, such as `zone`. Each batch has its share of every value, so that no batch is one whole zone."""
@@ -125,7 +125,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
     metric: Metric
     max: float | None = None
     max_vs_baseline: float | None = None
-    """As a ratio to the mean of the instances that the deployment has not touched."""
+    """The limit as a ratio to the mean of the instances that the deployment has not touched."""
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     offline: OfflinePolicy = OfflinePolicy.LATER
     queue: bool = False
     """Whether to wait for other deployments that have the same targets, instead of being refused."""
-    order: Order = Order()
+    order: TargetOrder = TargetOrder()
     progress_deadline: timedelta | None = None
     """How long the whole may take, pauses not counted."""
     rolling: Rolling = Rolling()
@@ -168,7 +168,7 @@ class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     incarnation: int = 1
     """A removed id that registers again is another instance."""
-    assigned: ConfigVersion | None = None
+    assigned: TargetVersion | None = None
     labels: Mapping[str, str] = {}
 
     @property

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from sentinel.core.hub.deployment import InstanceFacts, Order, Problem, Regions, Request, Strategy
+from sentinel.core.hub.deployment import InstanceFacts, Problem, Regions, Request, Strategy, TargetOrder
 
 APPLY_TIME: Final = timedelta(seconds=5)
 """How long a batch is assumed to take, for the estimate."""
@@ -78,7 +78,7 @@ def _targets(
     return found
 
 
-def _in_order(targets: Sequence[InstanceFacts], order: Order) -> Sequence[InstanceFacts]:
+def _in_order(targets: Sequence[InstanceFacts], order: TargetOrder) -> Sequence[InstanceFacts]:
     regions = order.regions
     by_region = sorted(targets, key=lambda facts: _region_rank(regions, facts)) if regions else targets
     return [

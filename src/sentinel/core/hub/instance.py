@@ -43,11 +43,11 @@ class DrainCause(StrEnum):
     """Why an instance leaves."""
 
     REQUESTED = "requested"
-    """By a user. The agent is told, until it deregisters."""
+    """A user requested it. Heartbeats and the stream tell the agent until it deregisters."""
     DEREGISTERED = "deregistered"
-    """By the agent itself."""
+    """The agent deregistered."""
     OFFLINE = "offline"
-    """By its long absence."""
+    """It was offline for too long."""
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Drain(msgspec.Struct, frozen=True):
 
     cause: DrainCause
     reason: str
-    """In the words of the user or the agent."""
+    """The reason that the user or the agent gave."""
     started: datetime
     deadline: datetime
     """When it is removed, even if it does not deregister."""

@@ -98,7 +98,10 @@ def thin_out(samples: Sequence[Sample], width: timedelta) -> Sequence[Sample]:
 
 
 def _latency(sample: Sample) -> tuple[float, datetime]:
-    """Of equal ones, the last is the worst: it is kept anyway."""
+    """Return the latency of a sample.
+
+    Of equal latencies, the last sample counts as the worst: it is kept anyway.
+    """
     return sample.metrics.latency_p99_ms, sample.time
 
 

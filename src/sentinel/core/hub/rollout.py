@@ -366,7 +366,7 @@ class _Advance:
                 self._put(msgspec.structs.replace(row, must_return=True))
 
     def _continue_rollback(self) -> None:
-        """Those that failed are awaited before the others go back, unless the hub does not hear of them."""
+        """Wait for those that failed before the others go back, unless the hub does not hear of them."""
         if not self._rollout.are_failed_back:
             failed = [row for row in self._rows.values() if row.must_return and row.is_unsuccessful]
             awaited = [row for row in failed if row.is_connected]

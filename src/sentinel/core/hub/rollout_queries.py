@@ -24,7 +24,7 @@ def next_deadline(rollout: Rollout, listening_since: datetime = NEVER) -> dateti
 
 
 def next_action(rollout: Rollout, instance_id: str) -> str:
-    """Return what a report of this instance is answered with, by the words of the protocol."""
+    """Return the next action for the response to a report of this instance, in the protocol's words."""
     row = rollout.rows.get(instance_id)
     if row is not None and row.must_return:
         return "rollback"

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from sentinel.core.hub.deployment import ConfigVersion, InstanceFacts
+from sentinel.core.hub.deployment import InstanceFacts, TargetVersion
 from sentinel.core.hub.states import CONNECTED, State
 
 LEFT: Final = "the instance has left"
@@ -51,7 +51,7 @@ IN_FLIGHT: Final = frozenset((RowState.PENDING, RowState.IN_PROGRESS, RowState.V
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A version that the instance has to apply now."""
 
-    version: ConfigVersion
+    version: TargetVersion
     is_rollback: bool = False
     deadline: datetime
     heard: datetime | None = None
@@ -75,13 +75,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     presence: State
     """The state of the instance, as last observed. It stays what it is once the instance has left."""
-    assigned: ConfigVersion | None
+    assigned: TargetVersion | None
     """What is assigned to the instance."""
     state: RowState = RowState.WAITING
     message: str = ""
     updated: datetime
     """When the state or the message last changed."""
-    previous: ConfigVersion | None = None
+    previous: TargetVersion | None = None
     """`from`: what was assigned when its event was sent."""
     was_sent: bool = False
     """Whether it was ever told to apply the new version."""
@@ -119,7 +119,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its own attempt counts as a failure."""
         return self.outcome in UNSUCCESSFUL
 
-    def can_return(self, to: ConfigVersion) -> bool:
+    def can_return(self, to: TargetVersion) -> bool:
         """Whether a rollback concerns it.
 
         It was told to apply the new version and did not reject it, and has neither gone back nor been assigned
@@ -153,7 +153,7 @@ def observe(row: Row, facts: InstanceFacts) -> Row:
     return msgspec.structs.replace(row, presence=presence, assigned=assigned)
 
 
-def send(row: Row, to: ConfigVersion, now: datetime, timeout: timedelta) -> Row:
+def send(row: Row, to: TargetVersion, now: datetime, timeout: timedelta) -> Row:
     """Tell the instance to apply the new version."""
     sent = msgspec.structs.replace(
         row,

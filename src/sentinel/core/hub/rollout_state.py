@@ -18,12 +18,12 @@ from sentinel.core.hub import rollout_row
 from sentinel.core.hub.analysis import Verdict
 from sentinel.core.hub.deployment import (
     Canary,
-    ConfigVersion,
     InstanceFacts,
     OfflinePolicy,
     Request,
     Rolling,
     Strategy,
+    TargetVersion,
 )
 from sentinel.core.hub.deployment_plan import Plan
 from sentinel.core.hub.instance import DeploymentOutcome
@@ -43,7 +43,7 @@ class RolloutState(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     ABORTED = "aborted"
-    """By a user. What is in flight still finishes."""
+    """A user aborted it. What is in flight still finishes."""
 
 
 TERMINAL: Final = frozenset((RolloutState.COMPLETED, RolloutState.FAILED, RolloutState.ABORTED))
@@ -80,14 +80,14 @@ class CanaryWait(msgspec.Struct, frozen=True, kw_only=True):
     extensions: int = 0
     """How often it was extended because the analysis was inconclusive."""
     asked: datetime | None = None
-    """Until when the metrics count of the analysis that was asked for, and not yet answered."""
+    """The end of the window of the analysis that was requested and has no result yet."""
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment in all its detail. `create` makes one, only `rollout.advance` changes it."""
 
     id: str
-    to: ConfigVersion
+    to: TargetVersion
     strategy: Strategy
     offline: OfflinePolicy
     rolling: Rolling
@@ -98,7 +98,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[tuple[str, ...], ...]
     canary_batches: int
     rows: Mapping[str, Row]
-    """By instance, in the order of the plan."""
+    """One row for each instance, in the order of the plan."""
     created: datetime
     state: RolloutState = RolloutState.PENDING
     rollback: RollbackState = RollbackState.NONE
@@ -111,15 +111,15 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 0
     """The position of the current batch; 0 before the first."""
     next_batch: datetime = NEVER
-    """In stage DELAY: when the next batch may begin."""
+    """When the next batch may begin. Used in stage DELAY."""
     canary_wait: CanaryWait | None = None
-    """In stage ANALYSIS."""
+    """Set in stage ANALYSIS."""
     verdict: Verdict | None = None
-    """The last one about the canaries. Users see it also when the deployment is over."""
+    """The last verdict about the canaries. It stays visible when the deployment is over."""
     progress_ends: datetime | None = None
     """When `progress_deadline` is over."""
     paused: datetime | None = None
-    """Since when it is paused."""
+    """When it was paused; None if it is not."""
     are_failed_back: bool = False
     """During a rollback: whether the others were told to go back, too."""
     open_rows: int = 0
@@ -139,7 +139,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failure_threshold(self) -> int:
-        """From how many failures on it fails."""
+        """The number of failures at which the deployment fails."""
         return self.rolling.failure_threshold.of(len(self.rows))
 
     @property
@@ -158,7 +158,7 @@ def create(
     request: Request,
     plan: Plan,
     *,
-    to: ConfigVersion,
+    to: TargetVersion,
     deployment_timeout: timedelta,
     now: datetime,
 ) -> Rollout:
@@ -189,10 +189,10 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Observed(msgspec.Struct, frozen=True, tag=True):
-    """What is known about targets, all or some. Again and again: it is the only way that a rollout learns of it.
+    """The facts about all targets or some. This event is the only way that a rollout learns of them.
 
-    Have it precede each other event of a transaction for the targets that may have changed: another state, another
-    incarnation, another assignment.
+    In a transaction, send it before any other event, for every target whose state, incarnation or assignment may
+    have changed.
     """
 
     instances: tuple[InstanceFacts, ...]
@@ -284,7 +284,7 @@ class Assign(msgspec.Struct, frozen=True, tag=True):
     """
 
     instance_id: str
-    version: ConfigVersion | None
+    version: TargetVersion | None
 
 
 class BeginDeploying(msgspec.Struct, frozen=True, tag=True):
@@ -304,7 +304,7 @@ class SendDeployment(msgspec.Struct, frozen=True, tag=True):
     """Send the event DEPLOYMENT, if the agent has a stream. Its heartbeats tell it, too."""
 
     instance_id: str
-    version: ConfigVersion
+    version: TargetVersion
     is_rollback: bool
     batch_position: int
     batch_total: int

@@ -30,14 +30,14 @@ class SessionClaims(msgspec.Struct, frozen=True, kw_only=True):
     expires: datetime
 
 
-class Verdict(StrEnum):
+class TokenStatus(StrEnum):
     """Whether a call with a token is allowed."""
 
     VALID = "valid"
     EXPIRED = "expired"
     NOT_YET_VALID = "not yet valid"
     ENDED = "ended"
-    """By another Register, or the instance does not exist."""
+    """Another Register has ended the session, or the instance does not exist."""
     OTHER_INSTANCE = "other instance"
     """The session is valid, but the call is about another instance."""
     REMOVED = "removed"
@@ -55,18 +55,18 @@ def issue(instance_id: str, instance: Instance, now: datetime, ttl: timedelta) -
     )
 
 
-def judge(claims: SessionClaims, instance: Instance, *, called_id: str, now: datetime) -> Verdict:
+def judge(claims: SessionClaims, instance: Instance, *, called_id: str, now: datetime) -> TokenStatus:
     """Say whether a call about `called_id` is allowed.
 
     `instance` is the one that the token names; `Instance()` if there is none.
     """
     if not is_current(claims, now):
-        return Verdict.EXPIRED if now >= claims.expires else Verdict.NOT_YET_VALID
+        return TokenStatus.EXPIRED if now >= claims.expires else TokenStatus.NOT_YET_VALID
     if (claims.incarnation, claims.session) != (instance.incarnation, instance.session):
-        return Verdict.ENDED
+        return TokenStatus.ENDED
     if called_id != claims.instance_id:
-        return Verdict.OTHER_INSTANCE
-    return Verdict.REMOVED if instance.state is State.REMOVED else Verdict.VALID
+        return TokenStatus.OTHER_INSTANCE
+    return TokenStatus.REMOVED if instance.state is State.REMOVED else TokenStatus.VALID
 
 
 def is_current(claims: SessionClaims, now: datetime) -> bool:

@@ -38,7 +38,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True):
     reported_hash: str = ""
     """Empty: it has not reported one."""
     last_in_sync: datetime | None = None
-    """Until when it was in sync, as far as the hub knows; None if it never was."""
+    """The last time at which it was known to be in sync; None if it never was."""
 
     @property
     def is_in_sync(self) -> bool:

@@ -26,7 +26,7 @@ class Annotation(msgspec.Struct, frozen=True, gc=False):
     name: str
     line: int = 0
     column: int = 0
-    """Those of its opening parenthesis."""
+    """The position of its opening parenthesis."""
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +55,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     name: str
     arguments: tuple[Value, ...] = ()
     properties: tuple[Property, ...] = ()
-    """As written. A property that is written twice is here twice; the last one counts."""
+    """The properties as written: a repeated property occurs repeatedly. The last one counts."""
     children: tuple[Node, ...] = ()
     type: Annotation | None = None
     line: int = 0

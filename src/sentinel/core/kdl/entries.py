@@ -17,7 +17,7 @@ class Draft:
         self.children: tuple[Node, ...] = ()
         self.block: Place | None = None
         self.has_block = False
-        """Also if the block is commented out."""
+        """Whether it has a block. A block that is commented out counts, too."""
         self.is_damaged = False
 
     @property

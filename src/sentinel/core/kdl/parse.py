@@ -42,7 +42,7 @@ class Parsed(msgspec.Struct, frozen=True):
     document: Document
     """What could be read. Complete if there are no problems."""
     problems: tuple[Problem, ...] = ()
-    """By position."""
+    """Ordered by position."""
     warnings: tuple[Problem, ...] = ()
     """What is valid, but hardly meant. By position."""
 

@@ -25,7 +25,7 @@ class Text(msgspec.Struct, frozen=True):
 
     text: str
     start: int
-    """After the byte order mark, if there is one."""
+    """The offset of the first character after the byte order mark, if there is one."""
 
 
 def size_of(source: str | bytes) -> int:

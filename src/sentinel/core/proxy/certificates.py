@@ -26,7 +26,7 @@ class Material(msgspec.Struct, frozen=True):
     """A certificate or a key, and where the configuration names it."""
 
     reference: str
-    """As `secret:api-cert`, or `file:/etc/api.crt`."""
+    """A reference such as `secret:api-cert` or `file:/etc/api.crt`."""
     place: Place
 
 

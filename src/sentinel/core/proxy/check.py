@@ -31,7 +31,7 @@ class Report(msgspec.Struct, frozen=True):
     """Everything that is wrong with a configuration."""
 
     problems: tuple[Problem, ...]
-    """By position."""
+    """Ordered by position."""
 
     @property
     def is_valid(self) -> bool:

@@ -39,7 +39,7 @@ class Change(msgspec.Struct, frozen=True):
     block: str
     """`system`, `listeners`, `routes`, `namespace` …"""
     id: str | None = None
-    """Of a listener, route, upstream, filter or agent. None if the block itself is different, or its order."""
+    """The id of the listener, route, upstream, filter or agent. None if the block itself differs, or its order."""
     scope: tuple[str, ...] = ()
     """The namespace and the service that it belongs to."""
 
@@ -50,7 +50,7 @@ class Difference(msgspec.Struct, frozen=True):
     diff: str
     """Unified; empty if the texts are equal."""
     changes: tuple[Change, ...] = ()
-    """Those that mean something to the proxy."""
+    """The changes that mean something to the proxy."""
     restart_required: bool = False
     """Whether reloading is not enough."""
 

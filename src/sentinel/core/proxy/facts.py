@@ -88,6 +88,6 @@ class Facts(msgspec.Struct, frozen=True):
     certificates: Mapping[str, tuple[Certificate, ...] | Unreadable] = {}
     """By reference. The certificate of the server or client itself comes first, then those that vouch for it."""
     keys: Mapping[str, PrivateKey | Unreadable] = {}
-    """By reference."""
+    """Private keys by reference."""
     secrets: frozenset[str] | None = None
     """The names of all secrets in the hub. None without a hub."""

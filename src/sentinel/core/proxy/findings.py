@@ -13,7 +13,7 @@ from sentinel.core.proxy.problem import Level, Problem, Severity
 At: TypeAlias = kdl.Node | kdl.Value | kdl.Property | None
 """Where a problem is. None is the start of the document."""
 MAX_PROBLEMS: Final = 1_000
-"""Of each severity. More are counted, but not kept."""
+"""The limit for each severity. More are counted, but not kept."""
 
 _MAX_COMPARISONS: Final = 20_000
 """Comparing names is slow, and a generated file may have a thousand wrong references to a thousand upstreams."""

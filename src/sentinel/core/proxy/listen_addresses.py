@@ -16,7 +16,7 @@ class _Taken(NamedTuple):
 
 
 class ListenAddresses:
-    """Those of a document so far."""
+    """The addresses of a document that were seen so far."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings

@@ -33,11 +33,11 @@ class RequestFacts(msgspec.Struct, frozen=True):
 
     method: str
     path: str
-    """As sent, not decoded."""
+    """The path as sent, not decoded."""
     host: str
     """The Host header, with or without a port."""
     headers: Mapping[str, str]
-    """By name in lower case, or without regard to case."""
+    """Header values by name. Names are in lower case, or the mapping ignores case."""
     query: str = ""
 
 

@@ -106,7 +106,7 @@ class _Atom(NamedTuple):
 
     python: str
     code: int | None = None
-    """That of the character."""
+    """The code of the character."""
 
 
 class _Reader:

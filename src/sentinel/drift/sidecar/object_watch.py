@@ -37,7 +37,7 @@ STALE_AFTER: Final = timedelta(minutes=3)
 """A watch without messages for this long is not ready: the API server sends a bookmark about every minute."""
 _RETRY: Final = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0)
 _MAX_ATTEMPTS: Final = 3
-"""As many failed reads of one object in a row make the watch not ready."""
+"""This many failed reads of one object in a row make the watch not ready."""
 _MAX_UNSELECTED: Final = 1_000
 """How many objects without the labels are remembered."""
 

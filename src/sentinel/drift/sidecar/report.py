@@ -107,7 +107,7 @@ class TriggerFailed(msgspec.Struct, frozen=True):
     failure: FailureClass
     error: BaseException
     failures: int
-    """In a row."""
+    """The number of failures in a row."""
     retry_in: timedelta
 
 

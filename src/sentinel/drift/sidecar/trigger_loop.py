@@ -47,7 +47,7 @@ _FLUSH_TIMEOUT: Final = timedelta(seconds=2)
 _MAX_WAIT: Final = timedelta(days=1)
 """The longest timer for the end of a maintenance, which may be in the year 9999. Then it is checked again."""
 _MAX_TRANSIENT_FAILURES: Final = 3
-"""As many transient failures in a row make the sidecar not ready."""
+"""This many transient failures in a row make the sidecar not ready."""
 
 
 class TriggerLoop:

@@ -24,7 +24,7 @@ from sentinel.ports.hub_client import (
     FailureReason,
     FetchedConfig,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatResponse,
     HubUnavailable,
     Instruction,
     Notice,
@@ -120,13 +120,13 @@ class GrpcHubClient:
         self._use_token(response.token)
         return messages.session(response)
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
         request = messages.heartbeat_request(heartbeat, self._instance_id, self._token)
         response = await self._call(lambda stub: stub.Heartbeat, request)
         # A call that was answered late must not bring back the token of an earlier session.
         if response.token and request.token == self._token:
             self._use_token(response.token)
-        return messages.heartbeat_answer(response)
+        return messages.heartbeat_response(response)
 
     async def deregister(self, reason: str) -> None:
         request = pb.DeregisterRequest(instance_id=self._instance_id, token=self._token, reason=reason)

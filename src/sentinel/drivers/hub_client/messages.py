@@ -19,7 +19,7 @@ from sentinel.ports.hub_client import (
     DrainNotice,
     FetchedConfig,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatResponse,
     Instruction,
     Notice,
     Ping,
@@ -86,8 +86,8 @@ def heartbeat_request(heartbeat: Heartbeat, instance_id: str, token: str) -> pb.
     )
 
 
-def heartbeat_answer(response: pb.HeartbeatResponse) -> HeartbeatAnswer:
-    return HeartbeatAnswer(
+def heartbeat_response(response: pb.HeartbeatResponse) -> HeartbeatResponse:
+    return HeartbeatResponse(
         is_update_available=response.config_update_available,
         assigned_version=response.latest_config_version,
         actions=tuple(_actions(response.actions)),

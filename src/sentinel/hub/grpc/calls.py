@@ -24,7 +24,7 @@ from sentinel.hub.fetching import Fetching
 from sentinel.hub.grpc import messages
 from sentinel.hub.grpc.event_encoding import EventEncoder
 from sentinel.hub.observer import HubObserver
-from sentinel.hub.refusals import CallRefused, Reason, exhausted, invalid, unavailable
+from sentinel.hub.refusals import CallRefused, RefusalReason, exhausted, invalid, unavailable
 from sentinel.hub.sessions import AgentCall
 from sentinel.hub.subscriptions import Subscriptions
 from sentinel.ports.errors import Misconfigured, Unavailable
@@ -102,7 +102,7 @@ class FleetCalls:
 
     async def _heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:
         call = self._call(request.instance_id, request.token, context)
-        return messages.heartbeat_answer(await self._agents.heartbeat(call, messages.heartbeat_report(request)))
+        return messages.heartbeat_response(await self._agents.heartbeat(call, messages.heartbeat_report(request)))
 
     async def _deregister(self, request: pb.DeregisterRequest, context: Context) -> pb.DeregisterResponse:
         await self._agents.deregister(self._call(request.instance_id, request.token, context), request.reason)
@@ -217,7 +217,7 @@ class FleetCalls:
                 return unavailable("the hub is misconfigured")
             case _:
                 self._observer.call_failed(method, error)
-                return CallRefused(Reason.INTERNAL, "the hub has failed")
+                return CallRefused(RefusalReason.INTERNAL, "the hub has failed")
 
     async def _abort(self, method: str, refused: CallRefused, request: Message | None, context: Context) -> None:
         instance_id = clean(getattr(request, "instance_id", ""), MAX_ID_LENGTH)

@@ -37,7 +37,7 @@ CONNECTION_AGE: Final = timedelta(minutes=30)
 once."""
 CONNECTION_GRACE: Final = timedelta(seconds=30)
 ServerCredentials: TypeAlias = grpc.ServerCredentials
-"""For who wires a listener and does not speak gRPC."""
+"""The credentials of a listener, for modules that wire one and do not import gRPC."""
 _STOP_TIMEOUT: Final = timedelta(seconds=5)
 _HEALTH_INTERVAL: Final = timedelta(seconds=1)
 
@@ -85,7 +85,7 @@ class GrpcListener:
         """Without `credentials`, it serves without TLS. While there is an `unavailable_reason`, it reports itself
         as not serving, and goes on. With `has_reflection` it describes its services."""
         self.address = address
-        """After `open`, with the actual port."""
+        """The address; after `open`, with the actual port."""
         self._calls = calls
         self._credentials = credentials
         self._subscriptions = subscriptions

@@ -14,7 +14,7 @@ from sentinel.core.hub.instance import Health
 from sentinel.core.hub.metrics_samples import Metrics, Sample
 from sentinel.core.hub.sync import Action, ActionType, Assignment
 from sentinel.hub.agent_reports import HeartbeatReport, Registration, ReportedHealth
-from sentinel.hub.agents import Begun, HeartbeatAnswer
+from sentinel.hub.agents import Begun, HeartbeatResponse
 from sentinel.hub.deployments import Acknowledgement, Progress
 from sentinel.hub.fetching import FetchedVersion
 from sentinel.hub.subscriptions import ConfigUpdate, DeploymentNotice, DrainNotice, Notice, Ping
@@ -71,7 +71,7 @@ def heartbeat_report(request: pb.HeartbeatRequest) -> HeartbeatReport:
     )
 
 
-def heartbeat_answer(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
+def heartbeat_response(answer: HeartbeatResponse) -> pb.HeartbeatResponse:
     return pb.HeartbeatResponse(
         config_update_available=answer.is_update_available,
         latest_config_version=_version(answer.assignment),

@@ -32,7 +32,7 @@ class ApiError(Exception):
         self.reason = reason
         self.causes = tuple(causes)
         self.retry_after = retry_after
-        """In seconds; also the header `Retry-After`."""
+        """The delay in seconds; also the header `Retry-After`."""
         self._details = details or {}
         self._continue_token = continue_token
         self._has_details = has_details

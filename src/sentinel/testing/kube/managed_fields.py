@@ -68,7 +68,7 @@ class Entry(msgspec.Struct, frozen=True):
     fields: FieldSet
     api_version: str
     time: str = ""
-    """Of the last change by this manager. Empty if it only applied values that were there."""
+    """The time of the last change by this manager. Empty if it only applied values that were there."""
 
 
 Managed: TypeAlias = dict[Manager, Entry]

@@ -23,7 +23,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
     path: str
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
-    """With names in lower case."""
+    """Headers with names in lower case."""
     body: bytes = b""
     certificate_subject: Mapping[str, Sequence[str]] = {}
     """The subject of the client certificate, such as `{"commonName": ["admin"]}`."""

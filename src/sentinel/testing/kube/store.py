@@ -42,7 +42,7 @@ class ObjectStore:
 
     def __init__(self, *, max_history: int) -> None:
         self.version = 1
-        """Of the last write."""
+        """The version of the last write."""
         self._max_history = max_history
         self._objects: dict[str, dict[Key, KubeObject]] = {}
         self._changes: dict[str, list[Change]] = {}

@@ -18,7 +18,7 @@ from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.server import Server
 
 FAILING_SHARE: Final = 2
-"""Of the next release, one of this many requests fails."""
+"""The next release fails one of this many requests."""
 
 
 def application_part(ports: Ports, *, log: Log) -> Part:

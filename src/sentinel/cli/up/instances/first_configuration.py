@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Final
 
 from sentinel.cli.client.connection import ServerConnection
-from sentinel.cli.hub.client import HubClient
+from sentinel.cli.hub.client import HubApiClient
 from sentinel.cli.up.activity import Activity, ActivityLevel, OnActivity
 from sentinel.cli.up.instances.configurations import CONFIG_ID
 from sentinel.core.hub import versions
@@ -58,7 +58,7 @@ class FirstConfiguration:
     async def run(self, stopping: Stopping) -> None:
         """Assign until each instance has something assigned. Errors are tried again."""
         async with self._connect() as connection:
-            client = HubClient(connection)
+            client = HubApiClient(connection)
             while self._waiting:
                 if await stopping.interrupts(self._attempt(client)):
                     return
@@ -67,7 +67,7 @@ class FirstConfiguration:
         self.done.set()
         await stopping.wait()
 
-    async def _attempt(self, client: HubClient) -> None:
+    async def _attempt(self, client: HubApiClient) -> None:
         try:
             await self._save(client)
             known = await client.instances()
@@ -79,7 +79,7 @@ class FirstConfiguration:
         except ServerError:
             return  # an instance that is being deployed to, or a hub that does not serve yet
 
-    async def _save(self, client: HubClient) -> None:
+    async def _save(self, client: HubApiClient) -> None:
         if self._is_saved:
             return
         try:

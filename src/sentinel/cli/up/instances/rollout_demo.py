@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Final
 
 from sentinel.cli.client.connection import ServerConnection
-from sentinel.cli.hub.client import HubClient
+from sentinel.cli.hub.client import HubApiClient
 from sentinel.cli.up.activity import Activity, ActivityLevel, OnActivity
 from sentinel.cli.up.instances import configurations
 from sentinel.cli.up.instances.configurations import CONFIG_ID
@@ -34,7 +34,7 @@ POLL_INTERVAL: Final = timedelta(seconds=1)
 PAUSE: Final = timedelta(seconds=20)
 """Between a rollout and the next one, to read what has happened."""
 REST: Final = timedelta(minutes=2)
-"""After a good and a bad one."""
+"""The pause after a good and a bad deployment."""
 
 _MIN_INSTANCES: Final = 2
 """A canary, and one that it is compared with."""
@@ -86,17 +86,17 @@ class RolloutDemo:
     async def run(self, stopping: Stopping) -> None:
         """Deploy until stopped. Errors are shown, and it tries again later."""
         async with self._connect() as connection:
-            client = HubClient(connection)
+            client = HubApiClient(connection)
             await stopping.interrupts(self._run(client))
 
-    async def _run(self, client: HubClient) -> None:
+    async def _run(self, client: HubApiClient) -> None:
         while True:
             await self._until_deployed(client, self._good, "a good configuration")
             await self._clock.sleep(PAUSE)
             await self._until_deployed(client, [self._bad], "a bad configuration, which passes every check")
             await self._clock.sleep(REST)
 
-    async def _until_deployed(self, client: HubClient, texts: Sequence[str], what: str) -> None:
+    async def _until_deployed(self, client: HubApiClient, texts: Sequence[str], what: str) -> None:
         """Wait for all instances, after a while only for a few, and deploy to those that are ready."""
         for attempt in count():
             needed = _MIN_INSTANCES if attempt >= PATIENCE else len(self._instances)
@@ -104,7 +104,7 @@ class RolloutDemo:
                 return
             await self._clock.sleep(POLL_INTERVAL)
 
-    async def _deploy(self, client: HubClient, texts: Sequence[str], what: str, *, needed: int) -> bool:
+    async def _deploy(self, client: HubApiClient, texts: Sequence[str], what: str, *, needed: int) -> bool:
         """Deploy the first of these texts that does not run yet, and wait for the end. Return whether it began."""
         try:
             numbers = await self._save_missing(client, [self._first, *self._good, self._bad])
@@ -126,7 +126,7 @@ class RolloutDemo:
         self._emit(f"sees {CONFIG_ID}@{number} {ended.state}{rollback}", ActivityLevel.INFO)
         return True
 
-    async def _save_missing(self, client: HubClient, texts: Sequence[str]) -> Mapping[str, int]:
+    async def _save_missing(self, client: HubApiClient, texts: Sequence[str]) -> Mapping[str, int]:
         """Return the version of each text, and save those that are missing."""
         known = {each.hash: each.version for each in await client.versions(CONFIG_ID)}
         found: dict[str, int] = {}
@@ -138,7 +138,7 @@ class RolloutDemo:
             found[text] = number
         return found
 
-    async def _own(self, client: HubClient, numbers: Collection[int]) -> tuple[list[str], set[int]]:
+    async def _own(self, client: HubApiClient, numbers: Collection[int]) -> tuple[list[str], set[int]]:
         """Return the instances that are ready and run one of our versions, and what they run."""
         ours = {str(VersionName(CONFIG_ID, number)): number for number in numbers}
         found = [
@@ -148,7 +148,7 @@ class RolloutDemo:
         ]
         return [each.id for each in found], {ours[each.assigned] for each in found if each.assigned is not None}
 
-    async def _until_over(self, client: HubClient, deployment_id: str) -> DeploymentDocument:
+    async def _until_over(self, client: HubApiClient, deployment_id: str) -> DeploymentDocument:
         while True:
             found = await client.deployment(deployment_id)
             is_over = found.state in TERMINAL and found.finished_time is not None

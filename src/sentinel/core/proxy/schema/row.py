@@ -90,9 +90,9 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     open_values: Entry | None = None
     """What every node of an open block has as its argument. Nothing else on the line of the block is read."""
     at_least_one: tuple[tuple[str, ...], ...] = ()
-    """Of each of these groups of children, one must be there."""
+    """Groups of children. One child of each group must be present."""
     at_most_one: tuple[tuple[str, ...], ...] = ()
-    """Of each of these groups of children, only one may be there."""
+    """Groups of children. At most one child of each group may be present."""
     one_property: bool = False
     """Whether exactly one of its properties must be there."""
     value_name: str | None = None
@@ -119,7 +119,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     children: dict[str, Row] = msgspec.field(default_factory=dict)
     """`rows` by name."""
     demanded: dict[str, Row] = msgspec.field(default_factory=dict)
-    """Those of them that may be required."""
+    """Those of the children that may be required, by name."""
 
     def __post_init__(self) -> None:
         for each in self.rows:

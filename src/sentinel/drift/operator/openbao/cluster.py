@@ -97,7 +97,7 @@ class OpenBaoCluster(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     spec: OpenBaoClusterSpec
     status: Mapping[str, Json]
-    """As it was last written."""
+    """The status as it was last written."""
     annotations: Mapping[str, str]
 
     @property

@@ -28,7 +28,7 @@ ROLE_BINDING: Final = KubeKind("rbac.authorization.k8s.io", "v1", "RoleBinding",
 DEPLOYMENT: Final = KubeKind("apps", "v1", "Deployment", "deployments")
 
 KINDS: Final = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, DEPLOYMENT)
-"""In the order in which they are created. They are deleted in reverse."""
+"""The kinds in the order of creation. They are deleted in reverse."""
 
 _IMAGE: Final = "openbao/operator-sentinel"
 _USER: Final = 65532
