@@ -1,4 +1,7 @@
-"""Simulates more seeds: `python -m tests.sim 1000:5000`, or `make sim SEEDS=1000:5000`."""
+"""Simulates more seeds: `python -m tests.sim 1000:5000`, or `make sim SEEDS=1000:5000`.
+
+Each seed has three histories: the whole loop, a hub with its agents, and a rollout to a fleet.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import argparse
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 
+from tests.core.hub import rollout_simulation as rollouts
 from tests.sim.agents import history as agents
 from tests.sim.history import simulate
 from tests.sim.trace import Violation
@@ -23,9 +28,11 @@ def _seeds(text: str) -> range:
 def _simulate(seed: int) -> tuple[int, str, str]:
     """Return the seed, the digests of its histories, and their first violation or an empty string."""
     try:
-        return seed, f"{simulate(seed).digest} {agents.simulate(seed).digest}", ""
+        return seed, f"{simulate(seed).digest} {agents.simulate(seed).digest} {rollouts.simulate(seed).digest}", ""
     except Violation as violation:
         return seed, "", str(violation)
+    except Exception as error:
+        return seed, "", "".join(traceback.format_exception(error))
 
 
 def _simulate_all(seeds: Iterable[int]) -> Iterator[tuple[int, str, str]]:
@@ -40,7 +47,7 @@ def _simulate_all(seeds: Iterable[int]) -> Iterator[tuple[int, str, str]]:
 def main() -> int:
     """Return 0 if no seed has a violation, else 1."""
     parser = argparse.ArgumentParser(
-        description="Simulate the whole loop, and a hub with its agents, for each seed."
+        description="Simulate the whole loop, a hub with its agents, and a rollout, for each seed."
     )
     parser.add_argument("seeds", nargs="+", type=_seeds, metavar="SEED|FIRST:END")
     parser.add_argument("--digest", action="store_true", help="print digests of the histories")

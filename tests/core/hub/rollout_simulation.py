@@ -1,19 +1,22 @@
 """A hub and its agents in one process, with messages that are lost, repeated, delayed and reordered.
 
 The hub is the smallest shell that `core.hub` needs: it stores the rollout as JSON, performs commands after that,
-and answers heartbeats. It can be killed between storing and performing. Agents keep on disk what a real one keeps.
-All randomness comes from one seed, and time is simulated.
+and answers heartbeats. It can be killed before and after it stores, and its clock can be set. Agents keep on disk
+what a real one keeps. Users interfere. All randomness comes from one seed, and time is simulated.
+
+`make sim SEEDS=1000:5000` simulates more seeds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from random import Random
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -32,6 +35,7 @@ from sentinel.core.hub.deployment import (
 from sentinel.core.hub.instance import DeploymentEnded, DeploymentStarted, Health, Heartbeat, Instance, Registered
 from sentinel.core.hub.rollout_row import Row, RowState
 from sentinel.core.hub.rollout_state import (
+    Abort,
     Acknowledged,
     Analyse,
     Analysed,
@@ -40,9 +44,12 @@ from sentinel.core.hub.rollout_state import (
     Command,
     EndDeploying,
     Observed,
+    Pause,
+    Promote,
     Reported,
     ReportedState,
     Resume,
+    Rollback,
     RollbackState,
     Rollout,
     RolloutState,
@@ -57,6 +64,7 @@ HEARTBEAT = 30 * SECOND
 TIMEOUTS = instance.Timeouts()
 DEPLOYMENT_TIMEOUT = timedelta(minutes=5)
 VERSIONS = {str(each.name): each for each in (NEW, version(1), version(7), version(3, "edge"))}
+_BY_USERS: Final[Sequence[rollout_state.Event]] = (Pause(), Promote(), Abort(), Rollback())
 Step: TypeAlias = tuple[str, bool]
 """A version, and whether it is a rollback."""
 
@@ -69,19 +77,41 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     max_delay: float = 0.1
     """In seconds. Messages with different delays overtake each other."""
     hub_crash: float = 0.0
-    """After each step of the hub, before it performs the commands."""
+    """Before each step of the hub is stored, and again before it performs the commands."""
+    clock_jump: float = 0.0
+    """At each tick, that the hub's clock is set to another time."""
     agent_crash: float = 0.0
     """Before an agent handles a message."""
     bad: float = 0.0
     """That an agent cannot run the new version."""
     reject: float = 0.0
     """That an agent does not accept a step."""
+    interference: float = 0.0
+    """At each tick, that a user pauses, promotes, aborts or rolls back."""
+    regret: float = 0.0
+    """That a user rolls back what is over."""
+
+
+ROUGH: Final = Faults(
+    loss=0.2,
+    duplication=0.2,
+    max_delay=20.0,
+    hub_crash=0.01,
+    clock_jump=0.003,
+    agent_crash=0.005,
+    bad=0.003,
+    reject=0.003,
+    interference=0.003,
+    regret=0.2,
+)
 
 
 class World:
     """The time, the network, and who is in it."""
 
-    def __init__(self, seed: int, faults: Faults, advance: Advance = rollout.advance) -> None:
+    def __init__(
+        self, seed: int, faults: Faults, *, advance: Advance = rollout.advance, hub: type[Hub] | None = None
+    ) -> None:
         self.random = Random(seed)  # noqa: S311
         self.faults = faults
         self.now = START
@@ -89,7 +119,7 @@ class World:
         self._queue: list[tuple[datetime, int, Callable[[], None]]] = []
         size = self.random.randint(10, 50)
         self.agents = {f"e{number:02}": Agent(self, f"e{number:02}") for number in range(size)}
-        self.hub = Hub(self, advance)
+        self.hub = (hub or Hub)(self, advance)
 
     def after(self, duration: timedelta, act: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (self.now + duration, next(self._order), act))
@@ -106,12 +136,18 @@ class World:
         for agent in self.agents.values():
             self.after(HEARTBEAT * self.random.random(), agent.beat)
         self.after(SECOND, self.hub.start)
-        self._run_until(START + timedelta(hours=12), lambda: self.hub.rollout.is_over)
-        assert self.hub.rollout.is_over, "it is never over"
+        self._run_until_over()
+        if self.random.random() < self.faults.regret:
+            self.hub.insist(Rollback())
+            self._run_until_over()
         self.faults = Faults()
         for agent in self.agents.values():
             agent.connect()
         self._run_until(self.now + timedelta(minutes=5), lambda: False)
+
+    def _run_until_over(self) -> None:
+        self._run_until(self.now + timedelta(hours=12), lambda: self.hub.is_idle)
+        assert self.hub.is_idle, "it is never over"
 
     def _run_until(self, end: datetime, is_done: Callable[[], bool]) -> None:
         while self._queue and not is_done():
@@ -222,6 +258,9 @@ class Hub:
         self._advance = advance
         self._listening_since = START
         self._is_up = True
+        self._wanted: list[rollout_state.Event] = []
+        """What a user asks for until the hub answers."""
+        self._clock_offset = timedelta(0)
         self._instances: dict[str, Instance] = {}
         self._syncs: dict[str, Sync] = {}
         for name, agent in world.agents.items():
@@ -235,13 +274,22 @@ class Hub:
         self._stored = msgspec.json.encode(created)
         self._checker = RolloutChecker(created)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in progress, and no user waits for an answer."""
+        return self.rollout.is_over and not self._wanted
+
     def assigned(self, name: str) -> TargetVersion | None:
         assignment = self._syncs[name].assignment
         return None if assignment is None else TargetVersion(assignment.version, assignment.hash)
 
     def start(self) -> None:
-        self._step(Started())
+        self.insist(Started())
         self._tick()
+
+    def insist(self, event: rollout_state.Event) -> None:
+        """Ask for something until it is stored, as a user does whose request fails."""
+        self._wanted.append(event)
 
     def hear(self, event: Acknowledged | Reported) -> None:
         if self._is_up:
@@ -250,67 +298,102 @@ class Hub:
     def heartbeat(self, name: str, running: str) -> None:
         if not self._is_up:
             return
-        now = self._world.now
+        now = self._now
         self._instances[name], _ = instance.advance(
             self._instances[name], Heartbeat(Health.HEALTHY), now, TIMEOUTS
         )
         self._syncs[name] = sync.report(self._syncs[name], VERSIONS[running].hash, now)
         self._step(Observed((self._facts(name),)))
-        if not self._is_up:
-            return
-        step = rollout_queries.deployment_step(self.rollout, name, now)
-        agent = self._world.agents[name]
+        if self._is_up:
+            self._answer(name)
+
+    def _answer(self, name: str) -> None:
+        """Repeat in the answer to a heartbeat what the agent has to do."""
+        step = rollout_queries.deployment_step(self.rollout, name, self._now)
         wanted = None if step is None else (str(step.version), step.is_rollback)
         for action in sync.pending_actions(self._instances[name], self._syncs[name], step):
             assigned, must_report = (
                 action.params.get("config_version", ""),
                 action.type is ActionType.REPORT_STATUS,
             )
+            agent = self._world.agents[name]
             self._world.send(partial(agent.receive, wanted, assigned, must_report=must_report))
+
+    @property
+    def _now(self) -> datetime:
+        return self._world.now + self._clock_offset
 
     def _tick(self) -> None:
         """Look at the time: who is silent, what is due."""
-        self._world.after(5 * SECOND, self._tick)
+        self._world.after(10 * SECOND, self._tick)
+        random, faults = self._world.random, self._world.faults
+        if random.random() < faults.clock_jump:
+            self._clock_offset += SECOND * random.choice([-3600, -300, -20, 20, 300, 3600])
         if not self._is_up:
             return
+        self._notice_silence()
+        self._pass_time()
+        if self._wanted and self._step(self._wanted[0]):
+            self._wanted.pop(0)
+        if random.random() < faults.interference:
+            self.insist(random.choice(_BY_USERS))
+
+    def _notice_silence(self) -> None:
         lost = []
         for name, known in self._instances.items():
             passed = instance.TimePassed(self._listening_since)
-            self._instances[name], commands = instance.advance(known, passed, self._world.now, TIMEOUTS)
+            self._instances[name], commands = instance.advance(known, passed, self._now, TIMEOUTS)
             if commands:
                 lost.append(self._facts(name))
         if lost:
             self._step(Observed(tuple(lost)))
+
+    def _pass_time(self) -> None:
         current = self.rollout
         deadline = rollout_queries.next_deadline(current, self._listening_since)
-        if deadline is not None and self._world.now >= deadline:
+        if deadline is not None and self._now >= deadline:
             self._step(rollout_state.TimePassed(self._listening_since))
         elif current.state is RolloutState.PAUSED:
             self._step(Resume())
 
-    def _step(self, event: rollout_state.Event) -> None:
-        """One transaction: state, assignments and instances. Then the messages, unless it is killed before."""
-        before, now = self.rollout, self._world.now
+    def _step(self, event: rollout_state.Event) -> bool:
+        """One transaction: state, assignments and instances. Then the messages. It may die before each of both.
+
+        Returns whether the event was handled.
+        """
+        if not self._is_up:
+            return False
+        before, now = self.rollout, self._now
         after, commands = self._advance(before, event, now)
+        if after is not before and self._dies():
+            return False
         self._checker.check(before, event, after, commands, now)
         if after is before:
-            return
+            return True
+        self._store_all(after, commands)
+        if not self._dies():
+            for command in commands:
+                self._perform(command)
+        return True
+
+    def _dies(self) -> bool:
+        if self._world.random.random() >= self._world.faults.hub_crash:
+            return False
+        self._is_up = False
+        self._world.after(SECOND * self._world.random.uniform(1, 200), self._restart)
+        return True
+
+    def _restart(self) -> None:
+        self._is_up, self._listening_since = True, self._now
+        self.rollout = msgspec.json.decode(self._stored, type=Rollout)
+
+    def _store_all(self, after: Rollout, commands: Sequence[Command]) -> None:
         self.rollout, self._stored = after, msgspec.json.encode(after)
         for command in commands:
             self._store(command)
-        if self._world.random.random() < self._world.faults.hub_crash:
-            self._is_up = False
-            self._world.after(SECOND * self._world.random.uniform(1, 200), self._restart)
-            return
-        for command in commands:
-            self._perform(command)
-
-    def _restart(self) -> None:
-        self._is_up, self._listening_since = True, self._world.now
-        self.rollout = msgspec.json.decode(self._stored, type=Rollout)
 
     def _store(self, command: Command) -> None:
-        now = self._world.now
+        now = self._now
         match command:
             case Assign():
                 wanted = command.version
@@ -324,7 +407,7 @@ class Hub:
                 pass
 
     def _tell(self, name: str, event: instance.Event) -> None:
-        self._instances[name], _ = instance.advance(self._instances[name], event, self._world.now, TIMEOUTS)
+        self._instances[name], _ = instance.advance(self._instances[name], event, self._now, TIMEOUTS)
 
     def _perform(self, command: Command) -> None:
         if isinstance(command, SendDeployment):
@@ -340,6 +423,28 @@ class Hub:
         return InstanceFacts(
             instance_id=name, state=known.state, incarnation=known.incarnation, assigned=self.assigned(name)
         )
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The result of a run."""
+
+    end: str
+    """How the fleet ends."""
+    digest: str
+    """Equal for equal histories."""
+
+
+def simulate(
+    seed: int, faults: Faults = ROUGH, *, advance: Advance = rollout.advance, hub: type[Hub] | None = None
+) -> Summary:
+    """Simulate one seed. Raises an error that names the seed."""
+    world = World(seed, faults, advance=advance, hub=hub)
+    try:
+        world.run()
+        return Summary(check_end(world), hashlib.sha256(msgspec.json.encode(world.hub.rollout)).hexdigest()[:16])
+    except Exception as error:
+        error.add_note(f"seed {seed}; repeat with: make sim SEEDS={seed}")
+        raise
 
 
 def _request(random: Random, names: list[str]) -> Request:
@@ -370,7 +475,7 @@ def check_end(world: World) -> str:
         assert running[name] == str(assigned.name) or not can_run, (name, row.state, running[name])
         assert str(assigned.name) == _expected(row, rollout_), (name, row.state)
     if all(each == new for each in running.values()):
-        assert rollout_.state is RolloutState.COMPLETED
+        assert rollout_.state in (RolloutState.COMPLETED, RolloutState.ABORTED)
         return "all new"
     if all(each != new for each in running.values()):
         return "all old"

@@ -805,6 +805,16 @@ class TestProgressDeadline:
 
         assert driver.rollout.state is RolloutState.FAILED
 
+    def test_a_clock_that_is_set_back_during_a_pause_changes_nothing(self) -> None:
+        driver = self.started()
+        driver.do(Pause())
+        driver.complete("a", "b")
+        driver.now -= 60 * MINUTE
+
+        driver.do(Resume())
+
+        assert driver.rollout.progress_ends == driver.now + 2 * MINUTE
+
 
 class TestHubThatWasAway:
     def test_agents_get_time_to_report(self) -> None:

@@ -419,7 +419,7 @@ class _Advance:
         """The time of a pause does not count towards the progress deadline."""
         ends, paused = self._rollout.progress_ends, self._rollout.paused
         if ends is not None and paused is not None:
-            self._update(progress_ends=ends + max(self._now - paused, _ZERO))
+            self._update(progress_ends=ends + (self._now - paused))
         self._update(state=RolloutState.RUNNING, reason="", paused=None)
 
     def _refuse(self, verb: str, states: str) -> None:
