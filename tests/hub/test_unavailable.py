@@ -114,6 +114,20 @@ async def test_heartbeats_in_a_long_outage_are_refused_but_heard(faulty: FaultyH
     await agent.heartbeat()
 
 
+async def test_after_an_outage_agents_get_the_whole_threshold_to_come_back(faulty: FaultyHub) -> None:
+    await faulty.registered()
+    faulty.faults["*"] = Fault.BEFORE_COMMIT
+    for _ in range(10):
+        await faulty.clock.advance(20 * SECOND)
+    faulty.faults.clear()
+
+    await faulty.clock.advance(94 * SECOND)
+    before = await faulty.state()
+    await faulty.clock.advance(2 * SECOND)
+
+    assert (before, await faulty.state()) == (State.ONLINE, State.OFFLINE)
+
+
 async def test_a_register_whose_response_was_lost_can_be_repeated(faulty: FaultyHub) -> None:
     faulty.faults["transact"] = Fault.AFTER_COMMIT
     agent = faulty.agent()

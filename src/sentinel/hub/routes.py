@@ -104,6 +104,7 @@ def instance_routes(handlers: InstanceHandlers) -> list[Route]:
             action=READ,
             handler=handlers.metrics,
             summary="Read the metrics of an instance",
+            description="At most 10,000 samples; go on with `since` as the time of the last one.",
             tag="instances",
             path_parameters=(_INSTANCE,),
             query=MetricsParameters,
