@@ -120,7 +120,7 @@ def instance_routes(handlers: InstanceHandlers) -> list[Route]:
             description="It finishes its connections and leaves the fleet.",
             tag="instances",
             path_parameters=(_INSTANCE,),
-            body=Body(type=Reason),
+            body=Body(type=Reason, is_required=False),
             responses=(ResponseSpec(status=202, description="Begun.", type=InstanceDocument),),
             problems=(404, 409),
         ),

@@ -206,6 +206,14 @@ async def test_an_instance_drains(hub: RestHub) -> None:
     assert (await hub.audit())[0].detail == "moved"
 
 
+async def test_a_drain_needs_no_reason(hub: RestHub) -> None:
+    await hub.add(instance("edge-1"))
+
+    response = await hub.call("POST", "instances/edge-1/drain")
+
+    assert (response.status, response.json["state"]) == (202, "draining")
+
+
 async def test_an_offline_instance_is_removed_at_once(hub: RestHub) -> None:
     await hub.add(instance("online"), instance("offline", State.OFFLINE), instance("gone", State.REMOVED))
 
