@@ -244,10 +244,10 @@ class EdgeFleet:
         )
         return found["state"], found["rollback"]
 
-    async def until_row(self, deployment_id: str, instance_id: str, state: str) -> None:
-        """Wait until an instance has come so far."""
+    async def until_row(self, deployment_id: str, instance_id: str, *states: str) -> None:
+        """Wait until an instance is in one of these states."""
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            while (await self.rows(deployment_id))[instance_id] != state:  # noqa: ASYNC110  # of another process
+            while (await self.rows(deployment_id))[instance_id] not in states:  # noqa: ASYNC110  # of another process
                 await asyncio.sleep(0.05)
 
     async def until_held(self, count: int) -> set[str]:
