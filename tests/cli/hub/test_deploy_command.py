@@ -57,7 +57,7 @@ def test_every_option_is_a_field() -> None:
         "--selector zone=a --batch-size 25% --batch-delay 1m --failure-threshold 2 --min-healthy-time 5s"
         " --max-unavailable 3 --canary 10% --canary-duration 2m --canary-interval 10s --canary-step 5"
         " --canary-step 50% --criterion error_rate<=0.01 --criterion latency_p99_ms<=1.5x --min-requests 0"
-        " --offline fail --queue --spread-by zone --progress-deadline 1h"
+        " --offline fail --queue --spread-by zone --regions region=eu,us --progress-deadline 1h"
     )
 
     assert body(*words.split()) == {
@@ -67,7 +67,7 @@ def test_every_option_is_a_field() -> None:
         "strategy": "canary",
         "offline": "fail",
         "queue": True,
-        "order": {"spread_by": "zone"},
+        "order": {"spread_by": "zone", "regions": {"label": "region", "values": ["eu", "us"]}},
         "progress_deadline": "1h",
         "rolling": {
             "batch_size": "25%",
@@ -98,6 +98,12 @@ def test_the_strategy_follows_from_the_options(words: Sequence[str], strategy: s
     assert body("--instance", "a", *words)["strategy"] == strategy
 
 
+def test_regions_may_follow_in_the_order_of_their_names() -> None:
+    assert body("--instance", "a", "--regions", "region")["order"] == {
+        "regions": {"label": "region", "values": []}
+    }
+
+
 def test_canaries_are_chosen_by_number_or_labels() -> None:
     def chosen(text: str) -> object:
         return body("--instance", "a", "--canary", text)["canary"]["instances"]
@@ -116,6 +122,7 @@ def test_canaries_are_chosen_by_number_or_labels() -> None:
         (("--instance", "a", "--criterion", "cpu<=1"), "error_rate, latency_p50_ms"),
         (("--instance", "a", "--criterion", "error_rate<1"), "error_rate<=0.01"),
         (("--selector", "a=("), "selector"),
+        (("--instance", "a", "--regions", "region="), "region=eu,us"),
         (("--instance", "a", "--strategy", "rolling", "--canary", "2"), "--strategy canary"),
         (("--instance", "a", "--strategy", "all_at_once", "--batch-size", "2"), "one batch"),
         (("--instance", "a", "--plan", "--wait"), "--plan or --wait"),

@@ -78,6 +78,17 @@ def _criteria(context: click.Context, parameter: click.Parameter, texts: Sequenc
     return found
 
 
+def _regions(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, object] | None:
+    """Parse a label, and perhaps the order of its values."""
+    if text is None:
+        return None
+    label, separator, rest = text.partition("=")
+    values = [value.strip() for value in rest.split(",")] if separator else []
+    if not label.strip() or not all(values):
+        raise click.BadParameter(f"expected a label, or LABEL=VALUE,… such as region=eu,us, got {quoted(text)}")
+    return {"label": label.strip(), "values": values}
+
+
 def _strategy(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     return None if text is None else text.replace("-", "_")
 
@@ -166,10 +177,17 @@ _OPTIONS: Final = (
     click.option("--queue", is_flag=True, help="Wait for other deployments of the same instances."),
     click.option("--spread-by", metavar="LABEL", help="Give each batch its share of every value, as of zone."),
     click.option(
+        "--regions",
+        metavar="LABEL[=VALUE,…]",
+        callback=_regions,
+        help="One region after the other, by a label, as region=eu,us; other values come last.",
+    ),
+    click.option(
         "--progress-deadline", metavar="DURATION", callback=_duration, help="Fail if the whole takes longer."
     ),
 )
 
+_ORDER: Final = {"spread_by": "spread_by", "regions": "regions"}
 _ROLLING: Final = {
     "batch_size": "batch_size",
     "batch_delay": "batch_delay",
@@ -214,7 +232,7 @@ def request_body(version: VersionName, given: Mapping[str, Any]) -> dict[str, An
         "queue": given["queue"],
         "offline": given["offline"],
         "progress_deadline": given["progress_deadline"],
-        "order": None if given["spread_by"] is None else {"spread_by": given["spread_by"]},
+        "order": _fields(given, _ORDER),
         "rolling": rolling,
         "canary": canary,
     }
