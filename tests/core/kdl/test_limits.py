@@ -80,7 +80,7 @@ def test_problems_of_a_token_beyond_the_limit_are_counted() -> None:
     assert "500 more problems" in problems[-1].message
 
 
-HUNGRY = ["a;", "a a=1\n", '\\"\n', "\\", "\x00\n", "404\n"]
+HUNGRY = ["a;", "a a=1\n", '\\"\n', "\\", "\x00\n", "404\n", "a/*\n", "a 'b'\n"]
 HUNGRY_TO_UPGRADE = [".5 ", '\\"\n', "\\q;"]
 HOSTILE = [
     *HUNGRY,
@@ -130,6 +130,8 @@ HOSTILE = [
         "\\\n",
         "\ufeff",
         "a [1]\n",
+        *("a/*\n", "a /*\n", "/*/", "a/**/", "'a ", "“a “", "a 'b c'\n", 'r"a\n', 'r#"a\n', 'r##"a"#\n'),
+        *("[a]b ", "a(b ", "a(b)", "/?a=", '"a":', "a\n b\n}\n"),
     ),
 ]
 

@@ -93,6 +93,40 @@ def told(text: str | bytes) -> list[str]:
             'a "b"c',
             "1:6: expected white space, got c (write a space before it, or quotes around the whole text)",
         ),
+        (
+            '"a": 1',
+            "1:4: expected a value after the name of the node, got : (write the value after the name without :)",
+        ),
+        (
+            "a => 1",
+            "1:3: expected a value after the name of the node, got => (write the value after the name without =>)",
+        ),
+        (
+            'a("x")',
+            '1:2: expected white space, got ("x") (write the values after the name without parentheses)',
+        ),
+        (
+            'a env("x")',
+            '1:6: expected white space, got ("x") (write quotes around the whole text)',
+        ),
+        ("a (t)", "1:6: expected a value, got the end of the file (write a value, or remove the parentheses)"),
+        ("a [::1]:80", '1:3: expected a value, got [::1]:80 (write "[::1]:80")'),
+        ("a '/x y/'", "1:3: expected a value, got '/x y/' (write \"/x y/\")"),
+        ("'/x' 1", "1:1: expected the name of a node, got '/x' (write \"/x\")"),
+        ('a “x"', '1:3: expected a quote before “x", got none (write "x")'),
+        ('a "x”', '1:3: expected a quote after "x”, got none (write "x")'),
+        ("a 1 */", '1:5: expected a value, got */ (write "*/")'),
+        (
+            "*/",
+            "1:1: expected a node, got */ without a comment to close "
+            "(remove it, or write /* where the comment starts)",
+        ),
+        ("a { }) b", "1:6: expected the end of the node after }, got ) (remove it)"),
+        (
+            "a\n  b\n}",
+            "3:1: expected a node, got } without a block to close "
+            "(remove it, or write { at the end of line 1: the next one is indented)",
+        ),
         ("{ a }", '1:1: expected the name of a node, got { (write a name before {, such as "server" {)'),
         (
             "a { b } c",

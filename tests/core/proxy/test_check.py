@@ -148,6 +148,8 @@ def test_two_mistakes_in_one_value_are_two_problems() -> None:
             "http://x\n",
             ("error", "bad-address", 'write "http://x"'),
         ),
+        ('"0.0.0.0:8080"', "'0.0.0.0:8080' ", ("error", "bad-address", 'write "0.0.0.0:8080"')),
+        ("worker-threads 4", "user ‘the proxy’", ("warning", "quotes-in-text", 'write "the proxy"')),
     ],
 )
 def test_what_the_syntax_warns_of_explains_a_problem_of_the_schema(
@@ -156,7 +158,7 @@ def test_what_the_syntax_warns_of_explains_a_problem_of_the_schema(
     problems = check(kdl.parse(VALID.replace(written, instead))).problems
 
     assert [(problem.severity.value, problem.code, problem.suggestion) for problem in problems] == [expected]
-    assert any(word in problems[0].message for word in ("got a comma", "starts a comment"))
+    assert any(word in problems[0].message for word in ("got a comma", "starts a comment", "are letters"))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +170,12 @@ def test_what_the_syntax_warns_of_explains_a_problem_of_the_schema(
         ('upstream "backend" {', "upstrem backend {", "unknown-key"),
         ('upstream "backend" {', 'upstream "backends" {', "dangling-reference"),
         ("upstreams {", "upstraems {", "unknown-block"),
+        ("listeners {", "listener {", "unknown-block"),
+        ("system {", "system: {", "unknown-block"),
+        ("worker-threads 4", 'worker-threads int("4")', "missing-space"),
+        ('"0.0.0.0:8080"', "[::]:8080 ", "needs-quotes"),
+        ('path-prefix "/"', "path-prefix /api/*", "needs-quotes"),
+        ("system {", "*/ system {", "unexpected"),
         ('upstreams { upstream "backend" { target "10.0.0.1:80" } }', 'upstream "backend" { }', "unknown-block"),
         ('upstream "backend" }', "upstream null }", "bare-keyword"),
         ('upstream "backend" }', "upstream 7 }", "wrong-type"),

@@ -36,3 +36,9 @@ def test_names_are_compared_only_so_often() -> None:
     assert found[-2].suggestion == 'add upstream "bakend999"'
     assert len(found) == MAX_PROBLEMS + 1
     assert f"{count - MAX_PROBLEMS} more" in found[-1].message
+
+
+def test_an_invisible_character_is_shown() -> None:
+    (problem,) = check(HEAD + "system { worker-threads \u200b4 }")
+
+    assert 'got "\\u{200b}4"' in problem.message

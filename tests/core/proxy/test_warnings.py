@@ -208,9 +208,23 @@ def route(text: str) -> str:
         pytest.param(
             VALID.replace("system { }", "system { wroker-threads 2 }"),
             "unknown-key",
-            "got wroker-threads, which the proxy ignores",
+            "got wroker-threads, which the proxy ignores; it uses 0 for worker-threads",
             "write worker-threads",
             id="misspelled-key",
+        ),
+        pytest.param(
+            VALID.replace("system { }", "system { worker-threads: 2; worker-threads 3 }"),
+            "unknown-key",
+            "got worker-threads:, which the proxy ignores; it uses 3 for worker-threads",
+            "write worker-threads",
+            id="key-with-a-colon",
+        ),
+        pytest.param(
+            VALID.replace("system { }", "system { pid_file 2 }"),
+            "unknown-key",
+            "got pid_file, which the proxy ignores",
+            "write pid-file",
+            id="misspelled-key-without-a-default",
         ),
         pytest.param(
             VALID.replace("system { }", "system { colour 2 }"),

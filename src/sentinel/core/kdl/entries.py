@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+from sentinel.core.kdl.characters import NEWLINES, SPACES
 from sentinel.core.kdl.document import Annotation, Node, Place, Property, Value
 from sentinel.core.kdl.lex import NODE_ENDS_OR_BLOCK, VALUES, Kind, Scanner
 from sentinel.core.kdl.problems import Code, shortened
-from sentinel.core.kdl.values import COMMA, NO_COMMA, read_list, read_name, read_value, take
+from sentinel.core.kdl.values import (
+    COMMA,
+    NO_COMMA,
+    is_at_list,
+    read_list,
+    read_name,
+    read_query,
+    read_value,
+    take,
+)
+
+_CALL: Final = re.compile(
+    rf'\((?:[^(){{}};"{NEWLINES}]++|"[^"\\{NEWLINES}]*+")*+\)(?=[{SPACES}{NEWLINES};{{}}]|\Z)'
+)
+"""Parentheses directly after a word, as in `env("PORT")`, and nothing directly after them."""
+_TYPE: Final = re.compile(rf"\([^(){{}};{NEWLINES}]*+\)")
 
 
 class Draft:
@@ -41,10 +60,12 @@ def read_entry(scanner: Scanner, draft: Draft, *, is_spaced: bool) -> bool:
     if not _is_at_value(scanner, "an argument or a property" if annotation is None else "a value"):
         draft.is_damaged = True
         return False
-    if scanner.value == "[" and scanner.kind is Kind.OTHER:
+    if is_at_list(scanner):
         _list(scanner, draft)
         return False
     token = take(scanner)
+    if scanner.kind is Kind.EQUALS and token.kind is Kind.OTHER and "?" in token.value:
+        token = read_query(scanner, token)
     is_followed_by_space = scanner.skip_space()
     if scanner.kind is not Kind.EQUALS:
         draft.arguments.append(read_value(scanner, token, annotation))
@@ -67,8 +88,10 @@ def read_entry(scanner: Scanner, draft: Draft, *, is_spaced: bool) -> bool:
 
 def skip_equals(scanner: Scanner, draft: Draft) -> None:
     """Report and skip a = after the name of a node, and the white space after it."""
-    message = "expected a value after the name of the node, got ="
-    scanner.report_here(Code.BAD_PROPERTY, message, "write the value after the name without =")
+    got = "=>" if scanner.text.startswith(">", scanner.end) else "="
+    message = f"expected a value after the name of the node, got {got}"
+    scanner.report_here(Code.BAD_PROPERTY, message, f"write the value after the name without {got}")
+    scanner.move_to(scanner.start + len(got))
     scanner.edit(scanner.start, scanner.end, " ")
     scanner.advance()
     scanner.skip_space()
@@ -81,15 +104,17 @@ def read_annotation(scanner: Scanner) -> Annotation | None:
     scanner.advance()
     scanner.skip_space()
     if scanner.kind in VALUES:
-        name = read_name(scanner, take(scanner), "the name of a type")
+        token = take(scanner)
         scanner.skip_space()
         if scanner.kind is Kind.RIGHT:
+            name = read_name(scanner, token, "the name of a type")
             scanner.advance()
             return Annotation(name, line, column)
     message = f"expected a type in parentheses, such as (u8), got {scanner.got()}"
     scanner.problems.add(Code.BAD_TYPE, (line, column), message, "write one name between ( and )")
     scanner.skip_to(NODE_ENDS_OR_BLOCK | {Kind.RIGHT})
-    scanner.skip(Kind.RIGHT)
+    while scanner.skip(Kind.RIGHT):
+        pass
     return None
 
 
@@ -102,7 +127,7 @@ def _property_value(scanner: Scanner, name: str) -> Value | None:
             return None
     if not _is_at_value(scanner, f"a value after {shortened(name)}=", Code.BAD_PROPERTY):
         return None
-    if scanner.value == "[" and scanner.kind is Kind.OTHER:
+    if is_at_list(scanner):
         read_list(scanner, in_property=True)
         scanner.skip_to(NODE_ENDS_OR_BLOCK)
         return None
@@ -128,8 +153,17 @@ def _is_glued(scanner: Scanner, draft: Draft) -> bool:
         scanner.advance()
         scanner.edit(start, end, "" if scanner.skip_space() else " ")
         return True
+    if draft.is_empty and scanner.text.startswith('":', scanner.start - 1):
+        _skip_colon(scanner)
+        return True
     place, start, got = (scanner.line, scanner.column), scanner.start, scanner.got()
+    if scanner.kind is Kind.LEFT and (call := _CALL.match(scanner.text, start)) is not None:
+        _skip_call(scanner, call.end(), is_name=draft.is_empty)
+        draft.is_damaged = True
+        return True
     is_type = scanner.kind is Kind.LEFT
+    if is_type and _TYPE.match(scanner.text, start) is None:
+        return False  # which is reported where the type is read
     while scanner.kind in VALUES or scanner.kind is Kind.EQUALS:
         scanner.advance()
     if not scanner.has_open_string:  # otherwise a missing quote is the reason, which is reported already
@@ -140,11 +174,31 @@ def _is_glued(scanner: Scanner, draft: Draft) -> bool:
     return not is_type
 
 
+def _skip_colon(scanner: Scanner) -> None:
+    """Report and skip a : after the name of a node in quotes, as JSON has it."""
+    message = "expected a value after the name of the node, got :"
+    scanner.report_here(Code.BAD_PROPERTY, message, "write the value after the name without :")
+    scanner.edit(scanner.start, scanner.start + 1, " ")
+    scanner.move_to(scanner.start + 1)
+    scanner.advance()
+
+
+def _skip_call(scanner: Scanner, end: int, *, is_name: bool) -> None:
+    """Report and skip parentheses that stand directly after a word."""
+    got = shortened(scanner.text[scanner.start : end])
+    suggestion = "write quotes around the whole text"
+    if is_name:
+        suggestion = "write the values after the name without parentheses"
+    scanner.report_here(Code.MISSING_SPACE, f"expected white space, got {got}", suggestion)
+    scanner.move_to(end)
+    scanner.advance()
+
+
 def _is_at_value(scanner: Scanner, expected: str, code: Code = Code.UNEXPECTED) -> bool:
     """Whether the current token is a value. If not, report that and go to the block or end of the node."""
     if scanner.kind in VALUES and (scanner.kind is not Kind.OTHER or scanner.value != "]"):
         return True
-    suggestion = None
+    suggestion = "write a value, or remove the parentheses" if expected == "a value" else None
     if scanner.kind is Kind.EQUALS:
         code, suggestion = (
             Code.BAD_PROPERTY,

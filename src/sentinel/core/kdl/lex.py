@@ -181,7 +181,7 @@ class Scanner(Source):
         """Extend the current token by white space, block comments and continued lines."""
         text, at = self.text, self.end
         while True:
-            if text.startswith("/*", at):
+            if self._is_comment(at):
                 at = self._comment_end(at)
             elif text.startswith("\\", at):
                 after = self._spaces_and_comments(at + 1)
@@ -200,9 +200,13 @@ class Scanner(Source):
     def _spaces_and_comments(self, at: int) -> int:
         while True:
             at = _SPACES.match(self.text, at).end()  # type: ignore[union-attr]  # matches the empty text
-            if not self.text.startswith("/*", at):
+            if not self._is_comment(at):
                 return at
             at = self._comment_end(at)
+
+    def _is_comment(self, at: int) -> bool:
+        """Whether a block comment starts here."""
+        return self.text.startswith("/*", at)
 
     def _comment_end(self, start: int) -> int:
         """Return the end of a block comment. They nest."""
@@ -212,6 +216,11 @@ class Scanner(Source):
             if depth == 0:
                 return found.end()
         self.is_cut = True
+        self.open_comment = start
+        suggestion = "write */ where the comment ends"
+        if "*/" in self.text[start:]:
+            nested = self.text.find("/*", start + 2)
+            suggestion += f"; comments nest, and the /* on line {self.place(nested)[0]} is inside of this one"
         message = "expected */ after this /*, got the end of the file"
-        self.report(Code.UNCLOSED_COMMENT, start, message, "write */ where the comment ends")
+        self.report(Code.UNCLOSED_COMMENT, start, message, suggestion)
         return len(self.text)

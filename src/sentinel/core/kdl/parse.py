@@ -78,6 +78,8 @@ class _Parser:
         self._depth = 0
         self._suspect: Place | None = None
         """The first block whose closing brace is indented like that of another."""
+        self._unopened: int | None = None
+        """The first line of a node that has no block although the next node is indented."""
         self.is_misnested = False
         """Whether a brace is missing, or is one too many."""
 
@@ -91,9 +93,11 @@ class _Parser:
             elif kind is Kind.END or (kind is Kind.CLOSE and self._depth):
                 return tuple(found), is_damaged
             elif kind is Kind.CLOSE:
-                scanner.report_here(
-                    Code.UNOPENED_BLOCK, "expected a node, got } without a block to close", "remove it"
-                )
+                suggestion = "remove it"
+                if self._unopened is not None:
+                    suggestion += f", or write {{ at the end of line {self._unopened}: the next one is indented"
+                message = "expected a node, got } without a block to close"
+                scanner.report_here(Code.UNOPENED_BLOCK, message, suggestion)
                 self.is_misnested = True
                 scanner.advance()
                 scanner.skip(Kind.SEMICOLON)
@@ -114,6 +118,8 @@ class _Parser:
                 kind is Kind.OTHER and scanner.text.startswith("/ ", scanner.start)
             ):
                 self._other_comment()
+            elif kind is Kind.WORD and scanner.text.startswith("*/", scanner.start):
+                self._stray_comment_end()
             elif kind is Kind.OPEN and found and found[-1].block is None and found[-1].line < scanner.line:
                 found[-1] = self._late_block(found[-1])
             else:
@@ -121,6 +127,8 @@ class _Parser:
                 if node is None:
                     is_damaged = True
                 elif self._keeps_nodes:
+                    if found and node.column > found[-1].column and node.line > found[-1].line:
+                        self._note_indented(found[-1])
                     found.append(node)
 
     def _node(self) -> Node | None:
@@ -152,11 +160,7 @@ class _Parser:
                 break
             elif draft.block is not None:
                 # The next node starts here.
-                scanner.report_here(
-                    Code.MISSING_NEWLINE,
-                    f"expected the end of the node after }}, got {scanner.got()}",
-                    "start a new line, or write ; after }",
-                )
+                self._late_token()
                 break
             else:
                 if draft.has_block:
@@ -222,6 +226,22 @@ class _Parser:
         scanner.edit(scanner.start, scanner.start + length, "//")
         found = NEWLINE.search(scanner.text, scanner.end)
         scanner.move_to(len(scanner.text) if found is None else found.start())
+        scanner.advance()
+
+    def _late_token(self) -> None:
+        """Report what follows a block on its line, and skip it if no node can start with it."""
+        scanner, message = self._scanner, f"expected the end of the node after }}, got {self._scanner.got()}"
+        if scanner.kind is Kind.LEFT or (scanner.kind in VALUES and scanner.value not in _BRACKETS):
+            scanner.report_here(Code.MISSING_NEWLINE, message, "start a new line, or write ; after }")
+            return
+        scanner.report_here(Code.UNEXPECTED, message, "remove it")
+        scanner.skip_to(NODE_ENDS_OR_BLOCK)
+
+    def _stray_comment_end(self) -> None:
+        scanner = self._scanner
+        message = "expected a node, got */ without a comment to close"
+        scanner.report_here(Code.UNEXPECTED, message, "remove it, or write /* where the comment starts")
+        scanner.move_to(scanner.start + 2)
         scanner.advance()
 
     def _comma_after_block(self) -> None:
@@ -295,6 +315,11 @@ class _Parser:
         if self._suspect is None and scanner.line > place.line and scanner.column < column:
             before = scanner.text[scanner.start - scanner.column + 1 : scanner.start]
             self._suspect = None if before.strip() else place
+
+    def _note_indented(self, before: Node) -> None:
+        """Note a node that is followed by an indented one: perhaps the brace after it is missing."""
+        if self._unopened is None and before.block is None:
+            self._unopened = before.line
 
     def _skip_block(self) -> None:
         depth = 0

@@ -49,6 +49,8 @@ class Code(StrEnum):
     """A warning: valid, but hardly meant."""
     COMMA_IN_TEXT = "comma-in-text"
     """A warning, too."""
+    QUOTES_IN_TEXT = "quotes-in-text"
+    """A warning, too."""
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ def read_lost(source: Source, lost: LostQuote) -> str:
     if "#" not in source.text[lost.start : lost.body_start]:
         _report_bad_escapes(source, lost.body_start, lost.body_end)
         value = strings.unescape(value)
+    value = strings.without_letter(value, 0 if lost.is_opening else -1)
     expected = "a quote before" if lost.is_opening else "a quote after"
     source.report(
         Code.UNCLOSED_STRING,
@@ -118,7 +119,7 @@ def _raw(source: Source, start: int, hashes: str) -> tuple[str, int]:
 
 def _version_1_raw(source: Source, start: int, count: int) -> tuple[str, int]:
     text, closing = source.text, '"' + "#" * count
-    end = _find(source, closing, start)
+    end = _find(source, closing, start) if source.is_version_1 else _version_1_end(source, start, closing)
     if end < 0:
         return _unclosed(source, start, closing)
     value = text[start:end]
@@ -131,6 +132,19 @@ def _version_1_raw(source: Source, start: int, count: int) -> tuple[str, int]:
     )
     source.report(Code.VERSION_1_RAW_STRING, source.start, message, f"write {shortened(written)}")
     return value, end + len(closing)
+
+
+def _version_1_end(source: Source, start: int, closing: str) -> int:
+    """Return where a raw string of version 1 ends, or -1. On another line that has to look like its end."""
+    text, line_end = source.text, _end(_LINE, source.text, start)
+    end = text.find(closing, start, line_end)
+    if end >= 0:
+        return end
+    if closing == '"':
+        end = text.find(closing, line_end)
+        return end if end >= 0 and _closes(text, end) else -1
+    following = _RAW_QUOTE.search(text, line_end)
+    return following.start() if following is not None and text.startswith(closing, following.start()) else -1
 
 
 def _multiline(source: Source, start: int, hashes: str) -> tuple[str, int]:

@@ -1,15 +1,15 @@
 """From a file to a document and all its problems, each mistake of the file reported once.
 
-Some mistakes have consequences far from where they are: behind a lost quote, text and syntax are swapped, and
-after a wrong brace everything is in the wrong block. So a document with problems is read again as it may have been
-meant, a bounded number of times.
+Some mistakes have consequences far from where they are: a `/*` in a path without quotes opens a comment, behind
+a lost quote text and syntax are swapped, and after a wrong brace everything is in the wrong block. So a document
+with problems is read again as it may have been meant, a bounded number of times.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from sentinel.core.kdl import lost_quotes, wrong_braces
+from sentinel.core.kdl import lost_quotes, wildcards, wrong_braces
 from sentinel.core.kdl import text as texts
 from sentinel.core.kdl.document import Document
 from sentinel.core.kdl.lex import Kind, Scanner
@@ -40,16 +40,19 @@ class _Reading:
         problems = ProblemList()
         text = texts.read(source, problems)
         self._text, self._start = text.text, text.start
-        scanner = Scanner(self._text, problems, start=self._start)
-        self.parsed = read_document(scanner)
-        self._open_strings = scanner.open_strings
+        self._scanned = Scanner(self._text, problems, start=self._start)
+        self.parsed = read_document(self._scanned)
         self._repairs = Repairs()
 
     def repair(self) -> None:
         """Read the document again as it may have been meant."""
-        pieces = (lost_quotes.find(self._text, *piece) for piece in self._open_strings)
+        if self._scanned.open_comment is not None and (
+            paths := wildcards.find(self._text, self._scanned.open_comment)
+        ):
+            self._read(Repairs(wildcards=paths))
+        pieces = (lost_quotes.find(self._text, *piece) for piece in self._scanned.open_strings)
         if strings := {lost.start: lost for lost in pieces if lost is not None}:
-            self._read(Repairs(strings=strings))
+            self._read(msgspec.structs.replace(self._repairs, strings=strings))
         if openings := lost_quotes.find_openings(self._text):
             self._read(msgspec.structs.replace(self._repairs, openings=openings))
         if self.parsed.document.is_misnested:
@@ -69,4 +72,5 @@ class _Reading:
         problems = ProblemList()
         texts.read(self._source, problems)
         self._repairs = repairs
-        self.parsed = read_document(RepairingScanner(self._text, problems, start=self._start, repairs=repairs))
+        self._scanned = RepairingScanner(self._text, problems, start=self._start, repairs=repairs)
+        self.parsed = read_document(self._scanned)

@@ -1,7 +1,7 @@
 """The scanner that reads what has a mistake as what it was meant to be.
 
-`lost_quotes` and `wrong_braces` find such mistakes, each of which would otherwise cause others. Each is reported
-where the scanner meets it.
+`wildcards`, `lost_quotes` and `wrong_braces` find such mistakes, each of which would otherwise cause others.
+Each is reported where the scanner meets it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class Repairs(msgspec.Struct, frozen=True):
 
     strings: dict[int, LostQuote] = {}
     """Strings of which a quote is missing."""
+    wildcards: dict[int, int] = {}
+    """Texts without quotes in which `/*` starts no comment, by their start: where they end."""
     openings: frozenset[int] = frozenset()
     """Pairs of quotes that should be the three before a multi-line string."""
     braces: dict[int, Kind] = {}
@@ -39,6 +41,9 @@ class RepairingScanner(Scanner):
             self._begin(Kind.STRING)
             self.end = lost.end
             self.value = quoted.read_lost(self, lost)
+        elif (end := repairs.wildcards.get(start)) is not None:
+            self._begin(Kind.OTHER)
+            self.end, self.value = end, self.text[start:end]
         elif start in repairs.openings:
             self._begin(Kind.STRING)
             self.value, self.end = quoted.read_lost_opening(self)
@@ -49,6 +54,9 @@ class RepairingScanner(Scanner):
             self._report_brace()
         else:
             super().advance()
+
+    def _is_comment(self, at: int) -> bool:
+        return at not in self._repairs.wildcards and super()._is_comment(at)
 
     def _begin(self, kind: Kind) -> None:
         self.kind, self.start = kind, self.end

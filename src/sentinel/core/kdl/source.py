@@ -35,6 +35,8 @@ class Source:
         self.column = 1
         self.is_cut = False
         """Whether a string or comment without an end swallowed the rest of the file."""
+        self.open_comment: int | None = None
+        """The offset of a comment without an end. The rest of the file is inside of it."""
         self.has_open_string = False
         """Whether a string without an end swallowed the rest of a line, since the parser last looked."""
         self.open_strings: list[tuple[int, int]] = []

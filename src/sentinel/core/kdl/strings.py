@@ -24,6 +24,10 @@ _ESCAPE: Final = re.compile(
 _SPACE_ESCAPE: Final = re.compile(rf"(\\[^{SPACES}{NEWLINES}])|\\[{SPACES}{NEWLINES}]+")
 _INDENTATION: Final = re.compile(f"[{SPACES}]*")
 
+LETTERS: Final = {"'": "'", "`": "`", "‘": "’", "“": "”", "”": "”", "„": "“", "«": "»", "＂": "＂"}
+"""The quotes of other languages and of word processors, which KDL takes for letters: opening and closing ones."""
+_LETTERS: Final = frozenset(LETTERS) | frozenset(LETTERS.values())
+
 
 class Fault(Enum):
     """Why a multi-line string is invalid."""
@@ -72,6 +76,17 @@ def dedent(body: str, *, is_raw: bool) -> str | tuple[Fault, int]:
 def quote(value: str) -> str:
     """Return a quoted string on one line."""
     return f'"{value.translate(_WRITTEN)}"'
+
+
+def without_letters(text: str) -> str:
+    """Return what stands between quotes that KDL takes for letters, or a text without them as it is."""
+    return text[1:-1] if len(text) > 1 and LETTERS.get(text[0]) == text[-1] else text
+
+
+def without_letter(text: str, at: int) -> str:
+    """Return a text without such a quote at its start (0) or end (-1), if it is the only one of its kind."""
+    is_quote = len(text) > 1 and text[at] in _LETTERS and text.count(text[at]) == 1
+    return text if not is_quote else text[1:] if at == 0 else text[:-1]
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from sentinel.core.kdl import numbers, strings
-from sentinel.core.kdl.characters import BARE_KEYWORDS, NEWLINES, SPACES, is_word
+from sentinel.core.kdl.characters import BARE_KEYWORDS, NEWLINE, NEWLINES, SPACES, is_word
 from sentinel.core.kdl.document import Annotation, Scalar, Value
 from sentinel.core.kdl.lex import Kind, Scanner
 from sentinel.core.kdl.problems import Code, shortened
@@ -26,13 +26,18 @@ KEYWORDS: Final[dict[str, Scalar]] = {
     "#nan": math.nan,
 }
 
-_RUN: Final = re.compile(rf'(?:[^{SPACES}{NEWLINES};{{}}()"=/]++|/(?![/*-]))++')
+_RUN: Final = re.compile(rf'(?:[^{SPACES}{NEWLINES};{{}}()"=/]++|/\*\*/|/(?![/*-]))++')
 _GLUED: Final = frozenset((Kind.KEYWORD, Kind.NUMBER, Kind.WORD, Kind.OTHER))
 _STRING: Final = r'"(?:[^"\\]++|\\(?s:.))*+"'
 _ARRAY: Final = re.compile(rf'\[(?:[^\[\]{{}};"/]++|//[^{NEWLINES}]*+|/|{_STRING})*+\]')
 _ITEM: Final = re.compile(
     rf'//[^{NEWLINES}]*+|({_STRING})|((?!//)[^{SPACES}{NEWLINES},"\[\]][^{SPACES}{NEWLINES},"\[\]]*+)'
 )
+_AFTER_LIST: Final = re.compile(rf'[^{SPACES}{NEWLINES};{{}}()"=/,\[\]#]|/(?![/*-])')
+"""What goes on after the brackets of a text, such as an IPv6 address with a port."""
+_QUERY: Final = re.compile(rf'=[^{SPACES}{NEWLINES};{{}}"]*+')
+_MAX_QUOTED: Final = 200
+_VALUE_ENDS: Final = re.compile(rf"[{SPACES}{NEWLINES};{{}},)]|\Z")
 _MAX_SHOWN: Final = 5
 COMMA: Final = "expected white space between values, got a comma"
 NO_COMMA: Final = "remove the comma"
@@ -75,8 +80,8 @@ def read_name(scanner: Scanner, token: Token, what: str) -> str:
         code, got = Code.NUMERIC_NAME, f"the number {shortened(text)}" if _is_number(text) else shortened(text)
     elif token.kind is Kind.WORD:
         code, got = Code.BARE_KEYWORD, f"the keyword {text}"
-    _report(scanner, token, code, f"expected {what}, got {got}", quoted=text)
-    return text
+    _report(scanner, token, code, f"expected {what}, got {got}", quoted=strings.without_letters(text))
+    return strings.without_letters(text)
 
 
 def read_value(scanner: Scanner, token: Token, annotation: Annotation | None) -> Value:
@@ -87,7 +92,9 @@ def read_value(scanner: Scanner, token: Token, annotation: Annotation | None) ->
             return Value(text, annotation, line, column)
         case Kind.WORD:
             if text not in BARE_KEYWORDS:
-                if text[-1] == ",":
+                if text[0] in strings.LETTERS:
+                    _warn_of_quotes(scanner, token)
+                elif text[-1] == ",":
                     _warn_of_comma(scanner, token)
                 return Value(text, annotation, line, column)
             scanner.edit(token.start, token.end, f"#{text}")
@@ -104,8 +111,11 @@ def read_value(scanner: Scanner, token: Token, annotation: Annotation | None) ->
             if text.lower() in KEYWORDS:
                 return Value(KEYWORDS[text.lower()], annotation, line, column)
         case _:
-            message = f"expected a value, got {shortened(text)}"
-            text = text.removesuffix(",")
+            token = _whole_text(scanner, token)
+            message = f"expected a value, got {shortened(token.value)}"
+            if "/*" in token.value:
+                message += ", in which /* starts a comment"
+            text = strings.without_letters(token.value.removesuffix(","))
             _report(scanner, token, Code.NEEDS_QUOTES, message, quoted=text)
     return Value(text, annotation, line, column)
 
@@ -142,6 +152,14 @@ def read_list(scanner: Scanner, *, in_property: bool = False) -> list[Value] | N
     scanner.move_to(found.end())
     scanner.advance()
     return values
+
+
+def is_at_list(scanner: Scanner) -> bool:
+    """Whether the current token opens a `[…]`, and not a text such as `[::1]:80`."""
+    if scanner.value != "[" or scanner.kind is not Kind.OTHER:
+        return False
+    end = end_of_list(scanner)
+    return end is None or _AFTER_LIST.match(scanner.text, end) is None
 
 
 def end_of_list(scanner: Scanner) -> int | None:
@@ -202,6 +220,43 @@ def _number(scanner: Scanner, token: Token, annotation: Annotation | None) -> Va
     text = text.removesuffix(",")
     _report(scanner, token, Code.NEEDS_QUOTES, message, quoted=text)
     return Value(text, annotation, line, column)
+
+
+def read_query(scanner: Scanner, token: Token) -> Token:
+    """Return a text that goes on after its first =, such as `/search?q=a&page=2`, and go to the token after it."""
+    found = _QUERY.match(scanner.text, token.end)
+    return token if found is None else _extended(scanner, token, found.end())
+
+
+def _extended(scanner: Scanner, token: Token, end: int) -> Token:
+    """Return a token that goes on up to an offset, and go to the token after it."""
+    scanner.move_to(end)
+    scanner.advance()
+    return Token(Kind.OTHER, scanner.text[token.start : end], token.start, end, token.line, token.column)
+
+
+def _whole_text(scanner: Scanner, token: Token) -> Token:
+    """Return a text that starts with a quote of another language up to the second of them."""
+    end = _end_of_quoted(scanner.text, token.start)
+    return token if end is None or end <= token.end else _extended(scanner, token, end)
+
+
+def _end_of_quoted(text: str, start: int) -> int | None:
+    """Return where a text in quotes of another language ends, if it ends on its line."""
+    closing = strings.LETTERS.get(text[start])
+    end = -1 if closing is None else text.find(closing, start + 1, start + _MAX_QUOTED)
+    is_text = end > 0 and NEWLINE.search(text, start, end) is None and _VALUE_ENDS.match(text, end + 1)
+    return end + 1 if is_text else None
+
+
+def _warn_of_quotes(scanner: Scanner, token: Token) -> None:
+    end = _end_of_quoted(scanner.text, token.start)
+    if end is None:
+        return
+    written = scanner.text[token.start : end]
+    message = f'expected a text between " and ", got {shortened(written)}, in which the quotes are letters'
+    suggestion = f"write {shortened(strings.quote(strings.without_letters(written)))}"
+    scanner.warnings.add(Code.QUOTES_IN_TEXT, (token.line, token.column), message, suggestion)
 
 
 def _warn_of_comma(scanner: Scanner, token: Token) -> None:

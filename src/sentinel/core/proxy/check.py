@@ -23,6 +23,7 @@ _OF_VALUES: Final[dict[str, frozenset[str]]] = {
     kdl.Code.NUMBER_TOO_LONG: _ANY,
     kdl.Code.COMMENT_IN_URL: _ANY,
     kdl.Code.COMMA_IN_TEXT: _ANY,
+    kdl.Code.QUOTES_IN_TEXT: _ANY,
 }
 """The problems of the syntax in a value, and those of the schema that are the same mistake."""
 
@@ -59,11 +60,15 @@ def _each_once(syntax: list[Problem], schema: list[Problem]) -> list[Problem]:
 
     A bare `true` is not KDL, and what it is taken for may not have the type of its key. Then the syntax says what
     is wrong, and the schema what to write instead, because only it knows the type. A comma or a comment inside a
-    value is no fault of the syntax, but explains one of the schema.
+    value is no fault of the syntax, but explains one of the schema. So do quotes that KDL takes for letters: it
+    also takes the words between them for several values.
     """
     found = {(each.line, each.column): each for each in syntax if each.code in _OF_VALUES}
     others = [each for each in syntax if each.code not in _OF_VALUES]
+    quoted = {each.line for each in syntax if each.code == kdl.Code.QUOTES_IN_TEXT}
     for problem in schema:
+        if problem.line in quoted and problem.code == Code.IGNORED_ARGUMENT:
+            continue
         place = (problem.line, problem.column)
         same = found.get(place)
         if same is None or problem.code not in _OF_VALUES[same.code]:

@@ -109,6 +109,8 @@ def _place(problem: Problem) -> tuple[int, int]:
 def shown(value: kdl.Scalar) -> str:
     """Return a value for a message: as written in KDL, on one line, and not too long."""
     text = kdl.print_value(kdl.Value(value[:_MAX_SHOWN] if isinstance(value, str) else value))
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else f"\\u{{{ord(char):x}}}" for char in text)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 

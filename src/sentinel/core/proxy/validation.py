@@ -49,6 +49,8 @@ class _Validator:
         self._metrics: tuple[kdl.Node, Block] | None = None
         self._routes: list[tuple[kdl.Node, Block]] = []
         self._answering_filters: set[str] = set()
+        self._misplaced: set[str] = set()
+        """Blocks of the top level that are meant by a name that the proxy does not know."""
         self._blocks = 0
         self._is_damaged = False
         self._is_misnested = False
@@ -204,17 +206,22 @@ class _Validator:
             suggestion = f"write {node.name}={shown(node.arguments[0].value)} on the line of {row.name}"
         elif (container := _container_of(node.name, row)) is not None:
             suggestion = f"write it inside {container.name}"
-            self._doubt(container)
+            self._doubt(container, block)
         else:
             nearest = self._findings.nearest(node.name, names)
             suggestion = "remove it" if nearest is None else f"write {nearest}"
+            used = None if nearest is None else _used(block, nearest)
+            if used is not None and consequence:
+                message += f"; it uses {shown(used)} for {nearest}"
             if nearest is not None:
-                self._doubt(row.children[nearest])
+                self._doubt(row.children[nearest], block)
         self._findings.add(row.unknown, code, node, message, suggestion)
 
-    def _doubt(self, row: Row) -> None:
-        """Note that nobody can tell what a node of this row defines or refers to."""
+    def _doubt(self, row: Row, block: Block) -> None:
+        """Note that nobody can tell what a node of this row defines or refers to, or whether it is missing."""
         self._is_damaged = True
+        if block.owner is None:
+            self._misplaced.add(row.name)
         self._references.doubt(_kinds_in(row) | ({row.defines} if row.defines is not None else set()))
 
     def _repeated(self, node: kdl.Node, row: Row, first: kdl.Node) -> None:
@@ -228,10 +235,7 @@ class _Validator:
             message = f"expected {row.advice}, got {row.name}, which the proxy never reads; it uses {row.uses}"
             self._findings.warning(Code.IGNORED_KEY, node, message, f"write {row.advice}")
             return
-        read = block.node(row.instead)
-        used = read.arguments[0].value if read is not None and read.arguments else None
-        default = block.row.children[row.instead].default
-        used = default if used is None else used
+        used = _used(block, row.instead)
         uses = f"uses {shown(used)} for {row.instead}" if used is not None else f"has no {row.instead}"
         written = f" {shown(node.arguments[0].value)}" if node.arguments else ""
         message = f"expected {row.instead}, got {row.name}, which the proxy never reads; it {uses}"
@@ -247,6 +251,8 @@ class _Validator:
         row = block.row
         where = "at the top level" if block.owner is None else f"in {row.name}"
         for name, child in row.demanded.items():
+            if block.owner is None and name in self._misplaced:
+                continue
             is_demanded = child.is_required or block.holds(child.required_when)
             if is_demanded and name not in block and not any(other in block for other in child.unless):
                 choice = " or ".join((name, *child.unless[:2])) if block.owner is not None else name
@@ -273,6 +279,13 @@ class _Validator:
         if len(found) > 1:
             message = f"expected only one of {' and '.join(group)} in {row.name}, got both"
             self._findings.error(Code.CONFLICT, found[1], message, "remove one of them")
+
+
+def _used(block: Block, name: str) -> kdl.Scalar:
+    """Return the value that the proxy uses for a name: what is written in the block, or the default."""
+    read = block.node(name)
+    written = read.arguments[0].value if read is not None and read.arguments else None
+    return block.row.children[name].default if written is None else written
 
 
 def _is_named(node: kdl.Node) -> bool:
