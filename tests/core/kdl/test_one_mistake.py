@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pytest
@@ -152,6 +153,29 @@ def test_a_mistake_is_one_problem_on_its_line(written: str, mistake: str, code: 
     problems = kdl.parse(text).problems
 
     assert [(each.code, each.line) for each in problems] == [(code, line)]
+
+
+@pytest.mark.parametrize(
+    ("written", "mistake", "code"), [each for each in MISTAKES if each[0].count("\n") == each[1].count("\n")]
+)
+def test_without_any_other_node_a_mistake_is_no_more_problems(written: str, mistake: str, code: Code) -> None:
+    lines = CONFIGURATION.replace(written, mistake, 1).splitlines()
+
+    for first, last in spans(kdl.parse(CONFIGURATION).document.nodes):
+        kept = lines[: first - 1] + lines[last:]
+
+        assert [each.code for each in kdl.parse("\n".join(kept)).problems] in ([code], []), kept
+
+
+def spans(nodes: Iterable[kdl.Node]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last line of every node of the configuration that has lines of its own."""
+    lines = CONFIGURATION.splitlines()
+    for node in nodes:
+        if lines[node.line - 1].endswith(" {"):
+            yield node.line, lines.index(" " * (node.column - 1) + "}", node.line) + 1
+            yield from spans(node.children)
+        else:
+            yield node.line, node.line
 
 
 def test_the_configuration_without_a_mistake_has_no_problem() -> None:
