@@ -135,16 +135,16 @@ async def test_errors_are_of_three_kinds(
 async def test_a_hub_that_does_not_answer_is_unavailable(hub: tuple[OddHub, GrpcHubClient]) -> None:
     odd, client = hub
     odd.is_silent = True
-    hasty = GrpcHubClient(client.address, "edge-1", call_timeout=timedelta(milliseconds=100))
+    impatient = GrpcHubClient(client.address, "edge-1", call_timeout=timedelta(milliseconds=100))
 
     with pytest.raises(HubUnavailable) as failure:
-        await hasty.register(REGISTRATION)
+        await impatient.register(REGISTRATION)
     with pytest.raises(HubUnavailable):
-        async with hasty.subscribe():
+        async with impatient.subscribe():
             pass
 
     assert failure.value.reason is FailureReason.TIMEOUT
-    await hasty.close()
+    await impatient.close()
 
 
 async def test_a_hub_that_was_away_is_reached_by_the_next_registration() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -18,14 +17,11 @@ from google.protobuf.message import Message
 from sentinel.testing.hub_agent import Behavior, HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
 from tests.support.databases.empty import DatabaseKind, empty_database
-from tests.support.fleet.http_client import FleetHttp
 from tests.support.hub.authority import Authority, served_serial
-from tests.support.processes.hub import HubProcess
+from tests.support.processes.hub import TIMEOUT, HubProcess, RunningHub, serving
 from tools.services.server import free_port
 
 AGENTS = 1000
-PATIENCE = timedelta(minutes=4)
-"""Only a test that fails waits this long."""
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
 REQUESTS: dict[str, type[Message]] = {
     method.name: getattr(pb, method.input_type.name) for method in SERVICE.methods
@@ -42,49 +38,6 @@ EXPECTED_STATUSES = {
 @pytest.fixture(params=list(DatabaseKind))
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return empty_database(request.param, request, tmp_path)
-
-
-class RunningHub:
-    """A hub, and its REST API."""
-
-    def __init__(self, process: HubProcess, rest: FleetHttp, address: str) -> None:
-        self.process = process
-        self.rest = rest
-        self.address = address
-
-    async def call(self, method: str, path: str, body: object = None) -> Any:
-        """Call the REST API, and return the body of a success."""
-        reply = await self.rest.call(method, f"/api/v1/{path}", body)
-        assert reply.status < 300, reply
-        return reply.json if reply.content else None
-
-    async def save(self, *contents: str) -> None:
-        """Save a configuration `api` with these versions."""
-        first, *others = contents
-        await self.call("POST", "configs", {"id": "api", "content": first})
-        for content in others:
-            await self.call("POST", "configs/api/versions", {"content": content})
-
-    async def assign(self, instance_id: str, version: int) -> None:
-        await self.call("PUT", f"instances/{instance_id}/assignment", {"config_id": "api", "version": version})
-
-    async def until_instance(self, instance_id: str, **fields: object) -> dict[str, Any]:
-        """Wait until an instance has these fields, and return it."""
-        async with asyncio.timeout(PATIENCE.total_seconds()):
-            while True:
-                instance: dict[str, Any] = await self.call("GET", f"instances/{instance_id}")
-                if fields.items() <= instance.items():
-                    return instance
-                await asyncio.sleep(0.1)
-
-
-@asynccontextmanager
-async def serving(database_url: str, *arguments: str, port: int = 0) -> AsyncIterator[RunningHub]:
-    process = HubProcess(database_url, "--insecure", *arguments, listen_grpc=f"127.0.0.1:{port}")
-    async with process, FleetHttp(await process.url()) as rest:
-        address = await process.grpc_address()
-        await process.until_event("service.started")
-        yield RunningHub(process, rest, address)
 
 
 def content(number: int) -> str:
@@ -191,7 +144,7 @@ async def kill(hub: RunningHub) -> None:
 
 async def until_batch(hub: RunningHub, path: str, position: int) -> dict[str, Any]:
     """Wait until a deployment has reached a batch, or is over."""
-    async with asyncio.timeout(PATIENCE.total_seconds()):
+    async with asyncio.timeout(TIMEOUT.total_seconds()):
         while True:
             deployment: dict[str, Any] = await hub.call("GET", path)
             if deployment["finished_time"] is not None or deployment["batch"]["position"] >= position:
@@ -201,7 +154,7 @@ async def until_batch(hub: RunningHub, path: str, position: int) -> dict[str, An
 
 async def heartbeat_after_restart(agent: HubAgent) -> pb.HeartbeatResponse:
     """Send a heartbeat as soon as the agent is connected again."""
-    async with asyncio.timeout(PATIENCE.total_seconds()):
+    async with asyncio.timeout(TIMEOUT.total_seconds()):
         while True:
             try:
                 return await agent.heartbeat()
@@ -240,7 +193,7 @@ async def test_a_thousand_agents_get_what_is_assigned_to_them(tmp_path: Path) ->
 
         for start in range(0, AGENTS, 50):
             await asyncio.gather(*(hub.assign(agent.instance_id, 1) for agent in agents[start : start + 50]))
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             for agent in agents:
                 await agent.changed.wait()
 
@@ -253,7 +206,7 @@ async def test_a_thousand_agents_get_what_is_assigned_to_them(tmp_path: Path) ->
 
 async def until_metric(hub: RunningHub, name: str, value: float, running: list[asyncio.Task[None]]) -> None:
     """Wait until a metric has this value. An agent that has failed ends the wait."""
-    async with asyncio.timeout(PATIENCE.total_seconds()):
+    async with asyncio.timeout(TIMEOUT.total_seconds()):
         while True:
             text = (await hub.rest.call("GET", "/metrics")).content.decode()
             if f"\n{name} {value:.1f}\n" in text:
@@ -334,7 +287,7 @@ async def test_certificates_are_renewed_and_revoked_while_it_runs(tmp_path: Path
         await until_served(hub, authority)
         await first.heartbeat()
         authority.revoke("edge-1")
-        ended = await streams[0].ended(timeout=PATIENCE)
+        ended = await streams[0].ended(timeout=TIMEOUT)
 
         for refused in (first.heartbeat, first.register):
             with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -364,7 +317,7 @@ async def test_a_stranger_at_the_port_leaves_no_line_that_is_not_json(tmp_path: 
 async def until_served(hub: RunningHub, authority: Authority) -> None:
     """Wait until the hub shows the certificate of its files."""
     port = int(hub.address.rpartition(":")[2])
-    async with asyncio.timeout(PATIENCE.total_seconds()):
+    async with asyncio.timeout(TIMEOUT.total_seconds()):
         while True:
             if await served_serial(port, authority.certificate) == authority.hub.serial:
                 return

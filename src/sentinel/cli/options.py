@@ -16,6 +16,7 @@ from sentinel.runtime.log import LogFormat, LogLevel
 
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
+_CREDENTIALS = ("tokens_file", "jwt_key_file", "jwks_url", "jwt_issuer", "jwt_audience", "insecure")
 
 
 class OutputFormat(StrEnum):
@@ -116,9 +117,15 @@ def service_options(*, listen: str, database: str) -> Callable[[F], F]:
     return decorate
 
 
-def credential_options(command: F) -> F:
-    """`--tokens-file`, `--jwt-key-file`, `--jwks-url`, `--jwt-issuer`, `--jwt-audience` and `--insecure`, as
-    parameters of these names."""
+def credential_options(command: Callable[..., T]) -> Callable[..., T]:
+    """`--tokens-file`, `--jwt-key-file`, `--jwks-url`, `--jwt-issuer`, `--jwt-audience` and `--insecure`, as the
+    parameter `credentials`: settings by key, for `loader.load`."""
+
+    @wraps(command)
+    def with_credentials(*args: Any, **kwargs: Any) -> T:
+        flags = {key: kwargs.pop(key) for key in _CREDENTIALS}
+        return command(*args, credentials=overrides(**flags), **kwargs)
+
     tokens = click.option(
         "--tokens-file", metavar="FILE", help="Tokens that are accepted; see `sentinel token new`."
     )
@@ -129,7 +136,7 @@ def credential_options(command: F) -> F:
     insecure = click.option(
         "--insecure", is_flag=True, help="Allow all requests without a token. Loopback addresses only."
     )
-    return tokens(key(keys(issuer(audience(insecure(command))))))
+    return tokens(key(keys(issuer(audience(insecure(with_credentials))))))
 
 
 def overrides(**flags: str | bool | None) -> dict[str, str]:

@@ -23,7 +23,7 @@ from sentinel.cli.up.instances.folders import COMMAND
 from sentinel.cli.up.instances.ports import Ports
 from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
 from tests.support.processes.agent import AgentProcess, Host
-from tests.support.processes.hub import PATIENCE, RunningHub, serving
+from tests.support.processes.hub import TIMEOUT, RunningHub, serving
 from tests.support.processes.service import CompletedCommand, ServiceProcess, run_command
 from tools.services.server import free_port
 
@@ -224,13 +224,13 @@ class EdgeFleet:
     async def command(self, *words: str) -> CompletedCommand:
         """Run a command of `sentinel hub` against this hub."""
         environ = {"SENTINEL_SERVER": await self.hub.process.url()}
-        return await run_command("hub", *words, environ=environ, timeout=PATIENCE.total_seconds())
+        return await run_command("hub", *words, environ=environ, timeout=TIMEOUT.total_seconds())
 
     async def until(self, deployment_id: str, reached: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
         """Wait until a deployment has come so far."""
         found: dict[str, Any] = {}
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
                 while not reached(found := await self.hub.call("GET", f"deployments/{deployment_id}")):  # noqa: ASYNC110  # of another process
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -246,13 +246,13 @@ class EdgeFleet:
 
     async def until_row(self, deployment_id: str, instance_id: str, *states: str) -> None:
         """Wait until an instance is in one of these states."""
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while (await self.rows(deployment_id))[instance_id] not in states:  # noqa: ASYNC110  # of another process
                 await asyncio.sleep(0.05)
 
     async def until_held(self, count: int) -> set[str]:
         """Wait until so many instances wait for their health checks, and return them."""
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while len(self.application.held) < count:  # noqa: ASYNC110  # a few times in all
                 await asyncio.sleep(0.05)
         return set(self.application.held)

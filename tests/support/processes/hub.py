@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.processes.service import ServiceProcess
 
-PATIENCE = timedelta(minutes=4)
+TIMEOUT = timedelta(minutes=4)
 """Only a test that fails waits this long."""
 
 
@@ -75,7 +75,7 @@ class RunningHub:
 
     async def until_instance(self, instance_id: str, **fields: object) -> dict[str, Any]:
         """Wait until an instance exists and has these fields, and return it."""
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while True:
                 reply = await self.rest.call("GET", f"/api/v1/instances/{instance_id}")
                 instance: dict[str, Any] = reply.json

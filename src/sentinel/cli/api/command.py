@@ -33,12 +33,7 @@ def api(
     listen: str | None,
     database_url: str | None,
     kinds_file: str | None,
-    tokens_file: str | None,
-    jwt_key_file: str | None,
-    jwks_url: str | None,
-    jwt_issuer: str | None,
-    jwt_audience: str | None,
-    insecure: bool,
+    credentials: Mapping[str, str],
     sets: Sequence[str],
     log_overrides: Mapping[str, str],
 ) -> int:
@@ -52,14 +47,8 @@ def api(
         listen=listen,
         database_url=database_url,
         kinds_file=kinds_file,
-        tokens_file=tokens_file,
-        jwt_key_file=jwt_key_file,
-        jwks_url=jwks_url,
-        jwt_issuer=jwt_issuer,
-        jwt_audience=jwt_audience,
-        insecure=insecure,
     )
-    overrides |= log_overrides
+    overrides |= {**credentials, **log_overrides}
     loaded = loader.load(FleetApiSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
     if loaded.settings is None:
         return refuse(loaded.problems)

@@ -114,7 +114,7 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
         metavar="URL",
         envvar="SENTINEL_SERVER",
         default=DEFAULT_SERVER,
-        help=f"The fleet API to use; or set SENTINEL_SERVER. Default: {DEFAULT_SERVER}. "
+        help=f"The server to use; or set SENTINEL_SERVER. Default: {DEFAULT_SERVER}. "
         f"If it requires a token, set {TOKEN}.",
     )
     ca_file_option = click.option(

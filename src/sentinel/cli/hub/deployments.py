@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import click
@@ -26,6 +26,12 @@ from sentinel.runtime.process import ExitCode
 
 _HEADER = ("ID", "VERSION", "STRATEGY", "STATE", "ROLLBACK", "BATCH", "DONE", "FAILED", "CREATED", "BY", "REASON")
 _INTERRUPTED = 128 + signal.SIGINT
+
+
+def _deployment_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The argument `ID`, `--output` and the options of the server, as parameters."""
+    with_options = options.output_option(session.server_options(command))
+    return click.argument("deployment_id", metavar="ID")(with_options)
 
 
 @click.group()
@@ -51,9 +57,7 @@ def list_deployments(state: str | None, output: OutputFormat, server: ServerOpti
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
-@options.output_option
-@session.server_options
+@_deployment_options
 def get(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Print one deployment: its batches, its canaries against their limits, and its instances."""
 
@@ -71,9 +75,7 @@ def get(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
-@options.output_option
-@session.server_options
+@_deployment_options
 def watch(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Show the progress of a deployment until it is over, or until Ctrl-C. Exit 1 unless it has completed."""
     code = run(server, lambda hub: wait(hub, deployment_id, output))
@@ -81,56 +83,44 @@ def watch(deployment_id: str, output: OutputFormat, server: ServerOptions) -> in
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
-@options.output_option
-@session.server_options
+@_deployment_options
 def pause(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Start no further batch. The current one continues."""
     return _change(deployment_id, "pause", output, server)
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
-@options.output_option
-@session.server_options
+@_deployment_options
 def resume(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Let a paused deployment go on. Canaries are watched for a new duration."""
     return _change(deployment_id, "resume", output, server)
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
-@options.output_option
-@session.server_options
+@_deployment_options
 def promote(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """Trust the canaries: end the watch over them, or the pause after one that was inconclusive."""
     return _change(deployment_id, "promote", output, server)
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
-@options.output_option
-@session.server_options
+@_deployment_options
 def abort(deployment_id: str, output: OutputFormat, server: ServerOptions) -> int:
     """End a deployment without going back: what is in flight finishes, the others are skipped."""
     return _change(deployment_id, "abort", output, server)
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
 @click.option("--wait", "is_waiting", is_flag=True, help="Show the progress; exit 1 unless all went back.")
-@options.output_option
-@session.server_options
+@_deployment_options
 def rollback(deployment_id: str, is_waiting: bool, output: OutputFormat, server: ServerOptions) -> int:
     """Bring every instance that was touched back to what it ran before."""
     return _change(deployment_id, "rollback", output, server, is_waiting=is_waiting)
 
 
 @deployments.command()
-@click.argument("deployment_id", metavar="ID")
 @click.option("--wait", "is_waiting", is_flag=True, help="Show the progress; exit 1 unless completed.")
-@options.output_option
-@session.server_options
+@_deployment_options
 def retry(deployment_id: str, is_waiting: bool, output: OutputFormat, server: ServerOptions) -> int:
     """Deploy the same version once more, to the instances on which it was unsuccessful."""
     return _change(deployment_id, "retry", output, server, is_waiting=is_waiting)

@@ -47,12 +47,7 @@ def hub_serve(
     client_ca: str | None,
     revoked_file: str | None,
     secrets_key_file: str | None,
-    tokens_file: str | None,
-    jwt_key_file: str | None,
-    jwks_url: str | None,
-    jwt_issuer: str | None,
-    jwt_audience: str | None,
-    insecure: bool,
+    credentials: Mapping[str, str],
     sets: Sequence[str],
     log_overrides: Mapping[str, str],
 ) -> int:
@@ -72,14 +67,8 @@ def hub_serve(
         client_ca=client_ca,
         revoked_file=revoked_file,
         secrets_key_file=secrets_key_file,
-        tokens_file=tokens_file,
-        jwt_key_file=jwt_key_file,
-        jwks_url=jwks_url,
-        jwt_issuer=jwt_issuer,
-        jwt_audience=jwt_audience,
-        insecure=insecure,
     )
-    overrides |= log_overrides
+    overrides |= {**credentials, **log_overrides}
     loaded = loader.load(HubSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
     if loaded.settings is None:
         return refuse(loaded.problems)

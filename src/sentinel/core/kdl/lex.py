@@ -120,7 +120,7 @@ class Scanner(Source):
         self.kind = kind = _KINDS[found.lastindex or 0]
         if kind is _SPACE:
             if self.text[end : end + 1] in ("/", "\\"):
-                self._margin()
+                self._node_space()
         elif kind in _SHOWN_AS_WRITTEN:
             self.value = found[0]
         elif kind is _STRING:
@@ -130,7 +130,7 @@ class Scanner(Source):
             self._line_start = self.line_piece = end
         elif kind is _MARGIN:
             self.end = start
-            self._margin()
+            self._node_space()
             if self.end == start and self.text.startswith('"', start + 1):
                 self.kind = Kind.STRING
                 self.value, self.end = quoted.read_after_backslash(self)
@@ -177,7 +177,7 @@ class Scanner(Source):
             self._line_start = found.end()
             self.line_piece = self.end
 
-    def _margin(self) -> None:
+    def _node_space(self) -> None:
         """Extend the current token by white space, block comments and continued lines."""
         text, at = self.text, self.end
         while True:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from sentinel.cli.up.activity import Activity
 from sentinel.cli.up.instances import configurations
 from sentinel.cli.up.instances.ports import Ports
-from sentinel.cli.up.instances.rollout_demo import PATIENCE, PAUSE, POLL_INTERVAL, RolloutDemo
+from sentinel.cli.up.instances.rollout_demo import PAUSE, POLL_INTERVAL, READINESS_ATTEMPTS, RolloutDemo
 from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.versions import VersionName
 from sentinel.ports.hub_store import InstanceRecord
@@ -112,7 +112,7 @@ async def test_an_instance_that_a_user_has_taken_is_left_alone() -> None:
         await hub.add(*map(in_sync, EDGES), in_sync("edge-3", "special"))
         async with running(hub, *EDGES, "edge-3") as run:
             at_once = await deployments(hub)
-            for _ in range(PATIENCE):
+            for _ in range(READINESS_ATTEMPTS):
                 await run.advance()
             at_last = await deployments(hub)
 

@@ -38,7 +38,7 @@ REST: Final = timedelta(minutes=2)
 
 _MIN_INSTANCES: Final = 2
 """A canary, and one that it is compared with."""
-PATIENCE: Final = 60
+READINESS_ATTEMPTS: Final = 60
 """How often to look whether all instances are ready, before deploying to those that are."""
 _GREETINGS: Final = ("good morning", "good evening")
 
@@ -99,7 +99,7 @@ class RolloutDemo:
     async def _until_deployed(self, client: HubApiClient, texts: Sequence[str], what: str) -> None:
         """Wait for all instances, after a while only for a few, and deploy to those that are ready."""
         for attempt in count():
-            needed = _MIN_INSTANCES if attempt >= PATIENCE else len(self._instances)
+            needed = _MIN_INSTANCES if attempt >= READINESS_ATTEMPTS else len(self._instances)
             if await self._deploy(client, texts, what, needed=max(needed, _MIN_INSTANCES)):
                 return
             await self._clock.sleep(POLL_INTERVAL)
