@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sentinel.core.hub import analysis
 from sentinel.core.hub.analysis import Verdict
 from sentinel.core.hub.metrics_samples import Sample
 from sentinel.core.hub.rollout_state import Analyse, Rollout
+from sentinel.hub import flusher
 from sentinel.hub.registry import Registry
 from sentinel.ports.hub_store import HubStore
 
 _MAX_SAMPLES: Final = 10_000
 """For one instance. A day has 2,880."""
 _CONCURRENT: Final = 32
+_MISSED: Final = 3
+"""How many heartbeats in a row a canary may miss."""
+_MIN_GAP: Final = timedelta(seconds=30)
+"""Shorter gaps say nothing: another hub writes samples every few seconds, and a busy host is late."""
 
 
 class CanaryMetrics:
     """Reads samples from the store, and those that this process has not flushed yet."""
 
-    def __init__(self, *, store: HubStore, registry: Registry) -> None:
+    def __init__(self, *, store: HubStore, registry: Registry, heartbeat_interval: timedelta) -> None:
+        """`heartbeat_interval` is the one that agents are told."""
         self._store = store
         self._registry = registry
+        self._max_gap = max(_MISSED * heartbeat_interval + flusher.INTERVAL, _MIN_GAP)
 
     async def judge(self, rollout: Rollout, command: Analyse) -> Verdict:
         """Judge the metrics of the window. Raises `Unavailable`."""
@@ -38,6 +45,7 @@ class CanaryMetrics:
             baseline=await self._samples(command.baseline if has_baseline else (), command.since),
             since=command.since,
             until=command.until,
+            max_gap=self._max_gap,
         )
 
     async def _samples(self, instance_ids: Sequence[str], since: datetime) -> Mapping[str, Sequence[Sample]]:

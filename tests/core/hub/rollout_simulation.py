@@ -484,12 +484,12 @@ def check_end(world: World) -> str:
 
 def _expected(row: Row, rollout_: Rollout) -> str:
     """What a user who reads the row expects to run there."""
-    is_new = row.state is RowState.COMPLETED or (
-        row.is_assigned_later and rollout_.state is RolloutState.COMPLETED
-    )
+    was_assigned_later = row.is_assigned_later and rollout_.state is RolloutState.COMPLETED
+    is_rolled_back = rollout_.rollback is not RollbackState.NONE
+    is_new = row.state is RowState.COMPLETED or (was_assigned_later and not is_rolled_back)
     if rollout_.rollback is RollbackState.COMPLETED:
         assert row.state is not RowState.COMPLETED
-    before = row.previous if row.was_sent else row.assigned
+    before = row.previous if row.was_sent else row.assigned_earlier if was_assigned_later else row.assigned
     wanted = rollout_.to if is_new else before
     assert wanted is not None
     return str(wanted.name)

@@ -30,7 +30,10 @@ def sample(second: int, total: int, failed: int = 0, *, p50: float = 10, p99: fl
 
 def steady(requests: int, failed: int = 0, *, p50: float = 10, p99: float = 100) -> Sequence[Sample]:
     """Return the samples of an instance that answers so many requests from the beginning to the end."""
-    return [sample(0, 1000, 50), sample(300, 1000 + requests, 50 + failed, p50=p50, p99=p99)]
+    return [
+        sample(30 * part, 1000 + requests * part // 10, 50 + failed * part // 10, p50=p50, p99=p99)
+        for part in range(11)
+    ]
 
 
 def judge(
@@ -47,6 +50,7 @@ def judge(
         baseline={f"b{index}": samples for index, samples in enumerate(baseline)},
         since=START,
         until=START + until * SECOND,
+        max_gap=90 * SECOND,
     )
 
 
@@ -76,9 +80,9 @@ class TestErrorRate:
         assert verdict.findings[0].value == pytest.approx(7 / 250)
 
     def test_what_happened_before_or_after_the_window_does_not_count(self) -> None:
-        samples = [sample(-30, 0), sample(0, 500, 500), sample(300, 700, 501), sample(330, 900, 701)]
+        samples = [sample(-30, 0), sample(0, 500, 500), sample(90, 700, 501), sample(120, 900, 701)]
 
-        verdict = judge(samples)
+        verdict = judge(samples, until=90)
 
         assert (verdict.outcome, verdict.requests) == (Outcome.SUCCESS, 200)
 
@@ -169,8 +173,9 @@ class TestTooLittleData:
         [
             [],
             [sample(100, 5000)],
-            [sample(91, 0), sample(300, 1000)],
-            [sample(0, 0), sample(209, 1000)],
+            [sample(91, 0), sample(180, 0), sample(260, 0), sample(300, 1000)],
+            [sample(0, 0), sample(90, 0), sample(180, 0), sample(209, 1000)],
+            [sample(0, 0), sample(90, 0), sample(181, 0), sample(260, 1000)],
         ],
     )
     def test_a_canary_without_metrics_is_inconclusive(self, samples: Sequence[Sample]) -> None:
@@ -179,7 +184,9 @@ class TestTooLittleData:
         assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "metrics are missing of c1")
 
     def test_a_canary_may_miss_three_heartbeats(self) -> None:
-        assert judge([sample(90, 0), sample(210, 1000)]).outcome is Outcome.SUCCESS
+        samples = [sample(90, 0), sample(180, 500), sample(210, 1000)]
+
+        assert judge(samples).outcome is Outcome.SUCCESS
 
     def test_a_violation_counts_although_data_is_missing(self) -> None:
         assert judge(steady(1000, 500), []).outcome is Outcome.FAILED

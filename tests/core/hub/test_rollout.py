@@ -412,8 +412,9 @@ class TestFailures:
         driver.observe("a", State.REMOVED, assigned=NEW)
 
         assert sent(driver.fail("b")) == [("b", "api@1")]
-        driver.go_back("b")
+        assert sent(driver.go_back("b")) == []
         assert driver.states["a"] == "completed"
+        assert driver.status == (RolloutState.FAILED, RollbackState.COMPLETED)
 
     def test_an_unknown_instance_is_ignored(self) -> None:
         driver = rolling("a")
@@ -825,6 +826,16 @@ class TestHubThatWasAway:
         assert driver.wait(NO_DELAY, restarted) == []
         assert driver.wait(2 * MINUTE - SECOND, restarted) == []
         driver.wait(SECOND, restarted)
+
+        assert driver.row("a").outcome is RowState.TIMED_OUT
+
+    def test_they_get_no_more_than_they_always_have(self) -> None:
+        driver = rolling("a")
+        driver.rollout = msgspec.structs.replace(driver.rollout, deployment_timeout=30 * SECOND)
+        driver.now += 10 * MINUTE
+        restarted = driver.now
+
+        driver.wait(30 * SECOND, restarted)
 
         assert driver.row("a").outcome is RowState.TIMED_OUT
 

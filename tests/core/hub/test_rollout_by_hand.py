@@ -7,6 +7,7 @@ import pytest
 from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.rollout_state import (
     Abort,
+    Assign,
     BeginDeploying,
     Event,
     Pause,
@@ -27,6 +28,8 @@ from tests.core.hub.rollout_driver import (
     START,
     TIMEOUT,
     Driver,
+    batches_of,
+    facts,
     of_type,
     request,
     rolling,
@@ -190,6 +193,23 @@ class TestRollbackByHand:
         driver.observe("b", State.ONLINE, assigned=NEW)
 
         assert sent(driver.do(Rollback())) == [("b", "api@1")]
+
+    def test_one_that_was_offline_is_assigned_again_what_it_had(self) -> None:
+        known = [facts("a"), facts("b", State.OFFLINE, assigned=version(7)), facts("c", State.OFFLINE)]
+        driver = Driver(request("a", "b", "c", rolling=batches_of(3)), known)
+        driver.start()
+        driver.complete("a")
+        driver.observe("c", State.ONLINE, assigned=version(9))
+
+        commands = driver.do(Rollback())
+
+        assert sent(commands) == [("a", "api@1")]
+        assert Assign("b", version(7)) in commands
+        assert "c" not in [each.instance_id for each in of_type(commands, Assign)]
+        driver.go_back("a")
+        assert driver.status == (RolloutState.COMPLETED, RollbackState.COMPLETED)
+        assert driver.states == {"a": "rolled_back", "b": "skipped", "c": "skipped"}
+        assert driver.row("b").previous is None
 
     def test_without_anything_touched_it_is_done_at_once(self) -> None:
         driver = Driver(request("a"))

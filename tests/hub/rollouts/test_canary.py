@@ -9,10 +9,23 @@ import pytest
 
 from sentinel.core.hub.deployment import Canary, Count, Criterion, Metric, Strategy
 from sentinel.core.hub.rollout_state import RollbackState, RolloutState
+from sentinel.hub.settings import HubSettings
+from sentinel.ports.rollout_store import DeploymentRecord
 from sentinel.testing.hub_agent import HubAgent
 from sentinel.web.errors import Conflict
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
-from tests.support.hub.deployments import complete, create, fleet, names, request, rows, status, until, until_over
+from tests.support.hub.deployments import (
+    VERSIONS,
+    complete,
+    create,
+    fleet,
+    names,
+    request,
+    rows,
+    status,
+    until,
+    until_over,
+)
 from tests.support.hub.in_process import SECOND, USER, InProcessHub
 
 CANARY = Canary(instances=Count(1), duration=120 * SECOND, interval=30 * SECOND, min_requests=50)
@@ -27,9 +40,9 @@ class Traffic:
         self._latency = latency
         self._beats = 0
 
-    async def flow(self, hub: InProcessHub, seconds: int, *, requests: int = 100) -> None:
-        """Let time pass, with a heartbeat of everyone each ten seconds."""
-        for _ in range(0, seconds, 10):
+    async def flow(self, hub: InProcessHub, seconds: int, *, requests: int = 100, interval: int = 10) -> None:
+        """Let time pass, with a heartbeat of everyone at each interval."""
+        for _ in range(0, seconds, interval):
             self._beats += 1
             for agent in self._agents:
                 await agent.heartbeat(
@@ -39,7 +52,7 @@ class Traffic:
                         latency_p99_ms=self._latency.get(agent.instance_id, 10.0),
                     )
                 )
-            await hub.clock.advance(10 * SECOND)
+            await hub.clock.advance(interval * SECOND)
 
 
 async def begin(
@@ -124,3 +137,33 @@ async def test_samples_that_are_not_written_yet_count(hub: InProcessHub) -> None
     await traffic.flow(hub, 10)
 
     await until(hub, deployment_id, lambda record: record.rollout.batch == 2)
+
+
+async def test_a_canary_may_send_heartbeats_as_seldom_as_the_hub_asks_for() -> None:
+    settings = HubSettings(heartbeat_interval=120 * SECOND, offline_threshold=360 * SECOND)
+    canary = msgspec.structs.replace(CANARY, duration=480 * SECOND)
+    async with InProcessHub(settings=settings) as hub:
+        await hub.save_versions("api", *VERSIONS)
+        deployment_id, traffic, _ = await begin(hub, canary)
+
+        await traffic.flow(hub, 600, interval=120)
+
+        await until(hub, deployment_id, lambda record: record.rollout.batch == 2)
+
+
+async def test_a_canary_that_was_silent_in_between_is_inconclusive(hub: InProcessHub) -> None:
+    deployment_id, traffic, agents = await begin(hub, msgspec.structs.replace(CANARY, duration=240 * SECOND))
+    await traffic.flow(hub, 60)
+    silent = Traffic(agents[1:], {}, {})
+    await silent.flow(hub, 120, requests=0)
+
+    await traffic.flow(hub, 70)
+
+    record = await until(hub, deployment_id, lambda record: _extensions(record) == 1)
+    assert record.rollout.verdict is not None
+    assert record.rollout.verdict.reason == "metrics are missing of edge-1"
+
+
+def _extensions(record: DeploymentRecord) -> int:
+    wait = record.rollout.canary_wait
+    return 0 if wait is None else wait.extensions

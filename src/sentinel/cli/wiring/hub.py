@@ -171,7 +171,7 @@ def build_hub(
         store=store,
         copies=copies,
         registry=registry,
-        metrics=CanaryMetrics(store=store, registry=registry),
+        metrics=CanaryMetrics(store=store, registry=registry, heartbeat_interval=settings.heartbeat_interval),
         timeouts=timeouts,
         clock=clock,
         observer=telemetry,

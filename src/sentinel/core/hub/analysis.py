@@ -5,7 +5,7 @@ are compared across restarts of the proxy (`metrics_samples.increase`). A latenc
 sample before: where there were none, it says nothing.
 
 Missing data is not good data: the result is a success only if every canary has samples from the beginning of the
-window to its end, all criteria could be computed, and none is violated.
+window to its end without a gap, all criteria could be computed, and none is violated.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final, assert_never
+from typing import assert_never
 
 import msgspec
 
 from sentinel.core.hub.deployment import Criterion, Metric
 from sentinel.core.hub.metrics_samples import Sample, increase
-
-MAX_GAP: Final = timedelta(seconds=90)
-"""How long an instance may have no sample at the beginning and the end of a window: three heartbeats."""
 
 
 class Outcome(StrEnum):
@@ -105,11 +102,12 @@ def judge(
     baseline: Mapping[str, Sequence[Sample]],
     since: datetime,
     until: datetime,
-    max_gap: timedelta = MAX_GAP,
+    max_gap: timedelta,
 ) -> Verdict:
     """Judge the canaries by their samples, and those of instances that were not touched.
 
-    The samples of each instance are ascending. An instance without any has an empty sequence.
+    The samples of each instance are ascending. An instance without any has an empty sequence. A canary may be
+    without a sample for `max_gap`.
     """
     if not criteria:
         return Verdict(outcome=Outcome.SUCCESS)
@@ -177,7 +175,10 @@ def _missing(
     windows: Mapping[str, Sequence[Sample]], since: datetime, until: datetime, max_gap: timedelta
 ) -> Sequence[str]:
     return [
-        name
-        for name, samples in windows.items()
-        if len(samples) < 2 or samples[0].time - since > max_gap or until - samples[-1].time > max_gap
+        name for name, samples in windows.items() if len(samples) < 2 or _has_gap(samples, since, until, max_gap)
     ]
+
+
+def _has_gap(samples: Sequence[Sample], since: datetime, until: datetime, max_gap: timedelta) -> bool:
+    times = (since, *(sample.time for sample in samples), until)
+    return any(after - before > max_gap for before, after in pairwise(times))

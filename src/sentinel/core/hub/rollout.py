@@ -326,9 +326,7 @@ class _Advance:
         for row in rows:
             if row.state is RowState.WAITING and not row.is_connected:
                 self._put(self._without_offline(row))
-        self._judge_failures()
-        if self._rollout.state is not RolloutState.RUNNING:
-            return
+        self._judge_failures()  # ends the deployment and leaves nobody waiting, if there are too many
         for row in rows:
             if self._rows[row.instance_id].state is RowState.WAITING:
                 self._put(rollout_row.send(row, self._rollout.to, self._now, self._rollout.deployment_timeout))
@@ -346,7 +344,7 @@ class _Advance:
         self._end(RolloutState.COMPLETED, "")
         for row in self._rows.values():
             if row.is_assigned_later and not row.has_left:
-                self._put(msgspec.structs.replace(row, assigned=self._rollout.to))
+                self._put(rollout_row.assign_later(row, self._rollout.to))
 
     def _fail(self, reason: str) -> None:
         self._end(RolloutState.FAILED, reason)
@@ -364,6 +362,8 @@ class _Advance:
         for row in self._rows.values():
             if row.can_return(self._rollout.to):
                 self._put(msgspec.structs.replace(row, must_return=True))
+            else:
+                self._put(rollout_row.unassign_later(row, self._rollout.to))
 
     def _continue_rollback(self) -> None:
         """Wait for those that failed before the others go back, unless the hub does not hear of them."""

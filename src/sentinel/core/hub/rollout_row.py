@@ -93,6 +93,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has to go back to `previous`, and has not done so yet."""
     is_assigned_later: bool = False
     """Whether it was offline and gets the version when the deployment has completed."""
+    assigned_earlier: TargetVersion | None = None
+    """What was assigned before that."""
 
     @property
     def is_open(self) -> bool:
@@ -163,6 +165,18 @@ def send(row: Row, to: TargetVersion, now: datetime, timeout: timedelta) -> Row:
         step=Step(version=to, deadline=now + timeout),
     )
     return _set(sent, RowState.PENDING, "", now)
+
+
+def assign_later(row: Row, to: TargetVersion) -> Row:
+    """Assign the new version to an instance that was offline. It takes it when it returns."""
+    return msgspec.structs.replace(row, assigned=to, assigned_earlier=row.assigned)
+
+
+def unassign_later(row: Row, to: TargetVersion) -> Row:
+    """Assign again what was assigned before `assign_later`, unless that has changed since."""
+    if not row.is_assigned_later or row.has_left or row.assigned != to:
+        return row
+    return msgspec.structs.replace(row, assigned=row.assigned_earlier)
 
 
 def send_back(row: Row, now: datetime, timeout: timedelta) -> Row:
