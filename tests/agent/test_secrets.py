@@ -7,6 +7,7 @@ import msgspec
 from sentinel.core.agent.orders import ReportState, Task
 from sentinel.core.hub.versions import content_hash
 from sentinel.ports.errors import Unavailable
+from sentinel.runtime.secret_text import mask_secret_text
 from sentinel.testing.loop import simulated
 from tests.support.agent.applying import V1, ApplyingAgent, order, task
 
@@ -114,7 +115,8 @@ async def test_a_secret_without_a_value_is_named_and_nothing_changes() -> None:
 
     assert agent.proxy.text == V1
     assert agent.told[-1].state is ReportState.FAILED
-    assert agent.told[-1].message == "secret:api-key: the hub has not sent it"
+    assert agent.told[-1].message == "the hub has not sent the secret api-key"
+    assert mask_secret_text(agent.told[-1].message) == agent.told[-1].message
 
 
 @simulated
@@ -128,8 +130,8 @@ async def test_a_vault_that_is_away_is_a_reason() -> None:
         async with agent.running():
             await agent.apply(_ordered("d-1"))
 
-    assert with_vault.told[-1].message == "vault:secret/data/api/tls#key: Vault: connection refused"
-    assert without.told[-1].message.endswith("VAULT_ADDR and VAULT_TOKEN are not set for the agent")
+    assert with_vault.told[-1].message == "Vault: connection refused (vault:secret/data/api/tls#key)"
+    assert without.told[-1].message.endswith("which needs them for vault:secret/data/api/tls#key")
 
 
 @simulated

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, assert_never
 
 import msgspec
 
-from sentinel.core.proxy.secrets import Origin, Reference
+from sentinel.core.proxy.secrets import Origin, Reference, shown
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.secret_text import is_secret_name
 
@@ -45,7 +45,7 @@ class SecretValues:
             match reference.origin:
                 case Origin.HUB:
                     if reference.name not in from_hub:
-                        raise SecretFailure(f"{reference}: the hub has not sent it")
+                        raise SecretFailure(f"the hub has not sent {shown(reference)}")
                     values[str(reference)] = from_hub[reference.name]
                 case Origin.ENV:
                     text = self._environ.get(reference.name, "")
@@ -66,9 +66,11 @@ class SecretValues:
 
     async def _from_vault(self, reference: Reference) -> bytes:
         if self._read_vault is None:
-            raise SecretFailure(f"{reference}: VAULT_ADDR and VAULT_TOKEN are not set for the agent")
+            raise SecretFailure(
+                f"VAULT_ADDR and VAULT_TOKEN are not set for the agent, which needs them for {reference}"
+            )
         path, _, field = reference.name.partition("#")
         try:
             return await self._read_vault(path, field)
         except (Unavailable, Misconfigured) as error:
-            raise SecretFailure(f"{reference}: {error}") from error
+            raise SecretFailure(f"{error} ({reference})") from error

@@ -10,6 +10,7 @@ from sentinel.core.kdl import Place, parse
 from sentinel.core.proxy.certificates import EXPIRES_SOON, check, pairs
 from sentinel.core.proxy.facts import Certificate, Facts, PrivateKey, Unreadable
 from sentinel.core.proxy.problem import Problem, Severity
+from sentinel.runtime.secret_text import mask_secret_text
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -60,7 +61,7 @@ def test_a_certificate_in_date_with_its_key_has_no_problems() -> None:
             NOW + EXPIRES_SOON - SECOND,
             "certificate-expires-soon",
             "warning",
-            "for another 30 days, got secret:c",
+            "for another 30 days, got the secret c",
         ),
     ],
 )
@@ -75,7 +76,7 @@ def test_every_certificate_of_a_chain_has_to_be_in_date() -> None:
     [found] = problems(certificate(), certificate("2", until=NOW - SECOND))
 
     assert found.code == "certificate-expired"
-    assert "secret:c (certificate 2 of 2)" in found.message
+    assert "the secret c (certificate 2 of 2)" in found.message
 
 
 def test_dates_are_not_judged_without_the_time() -> None:
@@ -86,7 +87,7 @@ def test_a_key_of_another_certificate_is_reported_at_the_key() -> None:
     [found] = problems(certificate(), key="2")
 
     assert (found.code, found.line, found.column) == ("certificate-key-mismatch", 5, 24)
-    assert found.message == "expected the key of secret:c, got secret:k, which does not belong to it"
+    assert found.message == "expected the key of the secret c, got the secret k, which does not belong to it"
     assert found.suggestion is None
 
 
@@ -94,7 +95,7 @@ def test_a_chain_in_the_wrong_order_is_recognized_by_its_key() -> None:
     [found] = problems(certificate("2"), certificate("1"))
 
     assert found.code == "certificate-key-mismatch"
-    assert found.suggestion == "the key belongs to a later certificate of secret:c; move that to the start"
+    assert found.suggestion == "the key belongs to a later certificate of the secret c; move that to the start"
 
 
 def test_what_cannot_be_read_is_reported_once_for_each() -> None:
@@ -105,9 +106,10 @@ def test_what_cannot_be_read_is_reported_once_for_each() -> None:
     found = check(parse(LISTENER + LISTENER).document, facts)
 
     assert [(each.code, each.line, each.message) for each in found] == [
-        ("unreadable-certificate", 4, "expected a certificate in PEM, got secret:c: it is empty"),
-        ("unreadable-key", 5, "expected a key in PEM, got secret:k: it needs a passphrase"),
+        ("unreadable-certificate", 4, "expected a certificate in PEM, got the secret c, which is empty"),
+        ("unreadable-key", 5, "expected a key in PEM, got the secret k, which needs a passphrase"),
     ]
+    assert [mask_secret_text(each.message) for each in found] == [each.message for each in found]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_a_certificate_has_the_host_names_it_is_chosen_for(
     assert [(each.code, each.severity) for each in found] == (
         [("certificate-name", Severity.WARNING)] if uncovered else []
     )
-    assert all(f"expected a certificate for {uncovered}, got secret:c" in each.message for each in found)
+    assert all(f"expected a certificate for {uncovered}, got the secret c" in each.message for each in found)
 
 
 def test_a_message_lists_only_a_few_names() -> None:

@@ -17,7 +17,7 @@ from sentinel.core.proxy.facts import Certificate, Facts, PrivateKey, Unreadable
 from sentinel.core.proxy.outline import TlsBlock, child, children, place_of, text_argument, tls_blocks
 from sentinel.core.proxy.problem import Problem, Severity, semantic_problem
 from sentinel.core.proxy.render import RENDERED_KEYS
-from sentinel.core.proxy.secrets import CERTIFICATE, KEY, secret_uses_of
+from sentinel.core.proxy.secrets import CERTIFICATE, KEY, secret_uses_of, shown
 
 EXPIRES_SOON: Final = timedelta(days=30)
 
@@ -86,7 +86,7 @@ def _check_pair(pair: Pair, facts: Facts) -> Iterator[Problem]:
         yield semantic_problem(
             "certificate-name",
             pair.certificate.place,
-            f"expected a certificate for {uncovered[0]}, got {pair.certificate.reference},"
+            f"expected a certificate for {uncovered[0]}, got {shown(pair.certificate.reference)},"
             f" which is for {_listed(chain[0].names)}",
             severity=Severity.WARNING,
         )
@@ -97,7 +97,7 @@ def _check_pair(pair: Pair, facts: Facts) -> Iterator[Problem]:
 
 def _check_dates(found: Material, chain: tuple[Certificate, ...], now: datetime) -> Iterator[Problem]:
     for number, certificate in enumerate(chain, 1):
-        what = found.reference + (f" (certificate {number} of {len(chain)})" if len(chain) > 1 else "")
+        what = shown(found.reference) + (f" (certificate {number} of {len(chain)})" if len(chain) > 1 else "")
         severity = Severity.ERROR
         if now < certificate.not_before:
             code, which = "certificate-not-yet-valid", f"is not valid before {_shown(certificate.not_before)}"
@@ -114,15 +114,18 @@ def _check_dates(found: Material, chain: tuple[Certificate, ...], now: datetime)
 
 
 def _unreadable(what: str, found: Material, why: Unreadable) -> Problem:
-    message = f"expected a {what} in PEM, got {found.reference}: it {why.reason}"
+    message = f"expected a {what} in PEM, got {shown(found.reference)}, which {why.reason}"
     return semantic_problem(f"unreadable-{what}", found.place, message)
 
 
 def _mismatch(certificate: Material, key: Material, *, belongs_to_another: bool) -> Problem:
     suggestion = None
     if belongs_to_another:
-        suggestion = f"the key belongs to a later certificate of {certificate.reference}; move that to the start"
-    message = f"expected the key of {certificate.reference}, got {key.reference}, which does not belong to it"
+        suggestion = (
+            f"the key belongs to a later certificate of {shown(certificate.reference)}; move that to the start"
+        )
+    wanted, found = shown(certificate.reference), shown(key.reference)
+    message = f"expected the key of {wanted}, got {found}, which does not belong to it"
     return semantic_problem("certificate-key-mismatch", key.place, message, suggestion=suggestion)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from sentinel.core import kdl
 from sentinel.core.proxy.outline import Kind
 from sentinel.core.proxy.problem import Problem, semantic_problem, syntax_problems
-from sentinel.core.proxy.secrets import CERTIFICATE, KEY, Origin, SecretUse, secret_uses
+from sentinel.core.proxy.secrets import CERTIFICATE, KEY, Origin, SecretUse, secret_uses, shown
 
 RENDERED_KEYS: Final = {
     (Kind.LISTENER, CERTIFICATE): "cert-file",
@@ -77,7 +77,9 @@ def _replaced(text: str, replacements: Iterable[_Replacement]) -> str:
 
 def _problem(use: SecretUse) -> Problem:
     if use.reference is not None:
-        return semantic_problem("missing-secret", use.place, f"expected a value for {use.reference}, got none")
+        return semantic_problem(
+            "missing-secret", use.place, f"expected a value for {shown(use.reference)}, got none"
+        )
     message = f'expected one of secret="…", env="…" and vault="path#field", got {_written(use.node)}'
     return semantic_problem("bad-secret", use.place, message)
 

@@ -51,6 +51,16 @@ class Reference(msgspec.Struct, frozen=True):
         return f"{self.origin}:{self.name}"
 
 
+def shown(reference: Reference | str) -> str:
+    """Return how a message names it.
+
+    A message that has `secret:api-cert` loses the name: in logs and on terminals, what stands behind `secret:` is
+    masked.
+    """
+    origin, _, name = str(reference).partition(":")
+    return f"the secret {name}" if origin == Origin.HUB else str(reference)
+
+
 class SecretUse(msgspec.Struct, frozen=True):
     """A `cert` or a `key` that names a secret."""
 
