@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from sentinel.core.agent.orders import ReportState, Source
+import msgspec
+
+from sentinel.core.agent.orders import Content, ReportState, Source
 from sentinel.core.hub.instance import Health
 from sentinel.core.hub.versions import content_hash
 from sentinel.ports.proxy_control import ProxyFailure
@@ -162,6 +164,20 @@ async def test_a_content_with_another_hash_is_not_applied() -> None:
 
 
 @simulated
+async def test_a_content_that_is_not_what_its_message_says_is_not_applied() -> None:
+    async with ApplyingAgent().running() as agent:
+        agent.is_connected = False
+        unnamed = msgspec.structs.replace(order("api@2"), hash="")
+        await agent.apply(unnamed)
+        agent.applier.supply(unnamed, Content(version="api@2", hash=content_hash(V3), content=V2))
+        agent.connect()
+        await agent.apply()
+
+    assert agent.proxy.calls == []
+    assert agent.told[-1].message == f"hash mismatch: expected {content_hash(V3)}, got {content_hash(V2)}"
+
+
+@simulated
 async def test_a_newer_task_supersedes_one_that_has_not_begun() -> None:
     agent = ApplyingAgent()
     agent.is_connected = False
@@ -175,6 +191,20 @@ async def test_a_newer_task_supersedes_one_that_has_not_begun() -> None:
     assert [each.state for each in superseded] == [ReportState.ACCEPTED, ReportState.FAILED]
     assert superseded[-1].message == "superseded by api@3 before it began"
     assert agent.states[-1] is ReportState.COMPLETED
+
+
+@simulated
+async def test_an_order_is_fetched_once_its_acknowledgement_is_saved() -> None:
+    agent = ApplyingAgent()
+    agent.is_connected = False
+    async with agent.running():
+        agent.applier.receive(order("api@2"))
+        before = agent.applier.wanted
+        await agent.apply()
+
+        assert before is None
+        assert agent.applier.wanted == order("api@2")
+        assert [each.state for each in agent.applier.pending_reports] == [ReportState.ACCEPTED]
 
 
 @simulated
@@ -336,6 +366,7 @@ async def test_a_file_that_vanished_is_put_back_at_the_start_without_a_hub() -> 
         running = await second.applier.observe()
 
     assert second.proxy.text == V2
+    assert second.proxy.calls[-3:] == ["restore", "reload", "check_health"]
     assert (running.version, running.hash) == ("api@2", content_hash(V2))
 
 
@@ -348,7 +379,7 @@ async def test_a_full_disk_is_reported_and_the_file_stays() -> None:
         await agent.apply(order("api@2"))
 
         running = await agent.applier.observe()
-    problem = "cannot write /state/secrets: no space left on device"
+    problem = "cannot write /state/state.json: no space left on device"
 
     assert agent.proxy.text == V1
     assert "write" not in agent.proxy.calls

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
 import pytest
 
-from sentinel.core.agent.orders import Source
+from sentinel.core.agent.orders import Content, Source, Task
 from sentinel.core.hub.versions import content_hash
 from sentinel.ports.hub_client import (
     AssignmentNotice,
@@ -24,6 +25,7 @@ from sentinel.ports.hub_client import (
     Ping,
     ReportRequest,
 )
+from sentinel.testing.clock import START
 from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.agent.harness import AgentHarness
 from tests.support.agent.memory_applier import MemoryApplier
@@ -121,6 +123,46 @@ async def test_a_clock_that_differs_from_the_hubs_is_logged_once() -> None:
 
         assert len(agent.logged("clock.differs")) == 1
         assert len(agent.logged("clock.agrees")) == 1
+
+
+class SlowApplier(MemoryApplier):
+    """Applies a while after it got a version."""
+
+    def __init__(self, *, takes: timedelta, bad: Sequence[str] = ()) -> None:
+        super().__init__(bad=bad)
+        self._takes = takes
+
+    def supply(self, task: Task, content: Content) -> None:
+        asyncio.get_running_loop().call_later(self._takes.total_seconds(), super().supply, task, content)
+
+
+@pytest.mark.parametrize(("takes", "first"), [(3, (3, "api@2", "")), (60, (10, "", ""))])
+def test_the_first_heartbeat_waits_for_a_new_version_but_not_for_long(
+    takes: int, first: tuple[int, str, str]
+) -> None:
+    assert _first_heartbeat(SlowApplier(takes=timedelta(seconds=takes))) == first
+
+
+def test_the_first_heartbeat_waits_no_longer_once_a_new_version_has_failed() -> None:
+    applier = SlowApplier(takes=timedelta(seconds=3), bad=[CONTENTS["api@2"]])
+
+    assert _first_heartbeat(applier) == (3, "", "api@2: health check failed after 3 attempts")
+
+
+def _first_heartbeat(applier: MemoryApplier) -> tuple[int, str, str]:
+    """Let api@2 be assigned at the start. Return when the first heartbeat comes, in seconds, and what it says."""
+
+    @simulated
+    async def measured() -> tuple[int, str, str]:
+        hub = hub_with_versions()
+        hub.assigned = "api@2"
+        async with harness(hub, applier).running() as agent:
+            await agent.calls.until("heartbeat")
+            heartbeat = agent.calls.heartbeats[0]
+            seconds = round((SimulatedClock().now() - START).total_seconds())
+            return seconds, heartbeat.config_version, heartbeat.status.message
+
+    return measured()
 
 
 @simulated

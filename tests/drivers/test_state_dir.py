@@ -184,7 +184,22 @@ async def test_a_read_only_folder_is_a_failure(tmp_path: Path) -> None:
             assert await state.load() == AgentState()
 
 
-async def test_secrets_that_are_in_use_already_need_no_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+async def test_secrets_that_are_in_use_already_need_no_space(kind: str, tmp_path: Path) -> None:
+    state: StateDir = MemoryStateDir() if kind == "memory" else folder_state(tmp_path)
+    files = await state.put_secrets({"secret:key": b"1"})
+    await state.use_secrets(files)
+
+    with no_space_for_files():
+        if isinstance(state, MemoryStateDir):
+            state.is_full = True
+        assert await state.put_secrets({"secret:key": b"1"}) == files
+        await state.use_secrets(files)
+        with pytest.raises(StateDirFailure):
+            await state.put_secrets({"secret:key": b"2"})
+
+
+async def test_secrets_that_are_in_use_already_are_not_linked_again(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         state = folder_state(disk / "state")
         files = await state.put_secrets({"secret:key": b"1"})

@@ -46,17 +46,20 @@ class MemoryStateDir:
         self._applied = text
 
     async def put_secrets(self, values: Mapping[str, bytes]) -> Mapping[str, str]:
-        self._require_space("/state/secrets")
         files = {
             name: f"{self.stable_path(name)}.{hashlib.sha256(value).hexdigest()[:16]}"
             for name, value in values.items()
         }
+        if not self.values.keys() >= {*files.values()}:
+            self._require_space("/state/secrets")
         self.values |= {files[name]: value for name, value in values.items()}
         return files
 
     async def use_secrets(self, files: Mapping[str, str]) -> None:
-        self._require_space("/state/secrets")
-        self.links |= {self.stable_path(reference): file for reference, file in files.items()}
+        links = {self.stable_path(reference): file for reference, file in files.items()}
+        if not links.items() <= self.links.items():
+            self._require_space("/state/secrets")
+        self.links |= links
 
     def stable_path(self, reference: str) -> str:
         return f"/state/secrets/{quote(reference, safe='')}"

@@ -83,10 +83,8 @@ class AgentChecker:
             return f"it runs {_name(proxy.running)}, but its file is {_name(proxy.text)}"
         message = stored.life.message
         if proxy.defects.get(proxy.running or ""):
-            # Without space, the version before cannot be restored. People have to know, and to assign another one.
-            if name not in self.full_disks or "could not be restored" not in message:
-                return f'it runs {_name(proxy.running)}, which does not work there, and says "{message}"'
-        elif any(each in message for each in _OVERCOME):
+            return f'it runs {_name(proxy.running)}, which does not work there, and says "{message}"'
+        if any(each in message for each in _OVERCOME):
             return f'it says what is no longer true: "{message}"'
         if assignment is None:
             return ""
