@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -47,7 +48,8 @@ class Application:
         """Instances by the `Host` of requests to their proxies."""
         self.held: set[str] = set()
         """The instances whose health checks wait, or have waited."""
-        self._requests = 0
+        self.answered: Counter[tuple[str, str]] = Counter()
+        """Requests of users, by version and instance."""
         self._server = ScriptedServer(self._respond)
 
     async def __aenter__(self) -> Self:
@@ -81,10 +83,10 @@ class Application:
                 self.held.add(instance)
                 await self.holding[version].wait()
             return ScriptedResponse(503 if (version, instance) in self.ill else 200)
-        self._requests += 1
+        self.answered[version, instance] += 1
         if version in self.slow:
             await asyncio.sleep(_SLOW_SECONDS)
-        fails = version in self.failing and self._requests % 2
+        fails = version in self.failing and self.answered[version, instance] % 2
         return ScriptedResponse(500 if fails else 200, version.encode())
 
 
