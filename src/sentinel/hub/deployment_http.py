@@ -18,7 +18,7 @@ from sentinel.hub.deployment_schemas import (
     to_request,
 )
 from sentinel.hub.plan_documents import PlanDocument
-from sentinel.hub.rollouts import Created, Rollouts
+from sentinel.hub.rollout_service import Created, RolloutService
 from sentinel.hub.schemas import PageParameters
 from sentinel.ports.rollout_store import DeploymentQuery, DeploymentRecord
 from sentinel.web import idempotency, lists
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 class DeploymentHandlers:
     """Serves deployments, and what users do with them."""
 
-    def __init__(self, rollouts: Rollouts) -> None:
+    def __init__(self, rollouts: RolloutService) -> None:
         self._rollouts = rollouts
 
     async def list(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sentinel.hub.deployment_documents import VersionText
-from sentinel.hub.rollouts import PlannedDeployment
+from sentinel.hub.rollout_service import PlannedDeployment
 from sentinel.hub.version_problems import DeploymentProblem
 
 

@@ -52,7 +52,7 @@ class RolloutPlanning:
             raise Invalid(tuple(FieldError(each.field, each.message) for each in wrong))
         version = await self._store.version(VersionName(request.config_id, request.version))
         if version is None:
-            raise NotFound(f"there is no version {request.version} of a configuration {shown(request.config_id)}")
+            raise NotFound(f"there is no version {shown(f'{request.config_id}@{request.version}')}")
         plan = deployment_plan.plan(request, await self._facts(request))
         problems = await version_problems.find(self._checker, version)
         return Draft(plan=plan, version=version, version_problems=problems)

@@ -16,7 +16,8 @@ import msgspec
 
 from sentinel.core.counted import counted
 from sentinel.core.hub import rollout_queries, rollout_state
-from sentinel.core.hub.deployment import Problem, Request, Targets
+from sentinel.core.hub.deployment import Problem, Request, Targets, TargetVersion
+from sentinel.core.hub.deployment_plan import Plan
 from sentinel.core.hub.instance import Timeouts
 from sentinel.core.hub.rollout_state import Abort, Event, Pause, Promote, Resume, Rollback, Rollout, Started
 from sentinel.core.ids import RANDOM_BYTES, uuid7
@@ -25,7 +26,6 @@ from sentinel.hub.rollout_copies import RolloutCopies, RolloutCopy
 from sentinel.hub.rollout_planning import Draft, RolloutPlanning
 from sentinel.hub.rollout_runner import RolloutRunner
 from sentinel.hub.rollout_step import RolloutStep, Stored
-from sentinel.hub.rollouts import Created, PlannedDeployment
 from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.ports.clock import Clock
 from sentinel.ports.hub_store import HubStore, HubTransaction
@@ -49,8 +49,37 @@ KIND: Final = "deployment"
 """The kind of audit entries about deployments."""
 
 
+class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a deployment would do."""
+
+    plan: Plan
+    """`batches` have what is assigned to each instance now, which is what it would go back to."""
+    to: TargetVersion
+    problems: Sequence[Problem]
+    """The problems of the plan: unknown ids, a selector without matches, instances that are busy."""
+    version_problems: Sequence[DeploymentProblem]
+    """Why the version cannot be deployed."""
+    diff: str
+    """Unified, from what most of the instances run to the new version; empty if they run it already."""
+    restart_required: bool
+    """Whether any instance has to restart."""
+
+
+class Created(msgspec.Struct, frozen=True):
+    """A deployment that a request has created, or an earlier request with the same key."""
+
+    id: str
+    body: bytes
+    """The encoded `DeploymentDocument` as of its creation."""
+    is_replayed: bool
+
+
 class RolloutService:
-    """Implements `Rollouts`, which says what each method raises."""
+    """The use cases of users. Every one may raise `Unavailable`.
+
+    `plan` and `create` raise `Invalid` (400) for a request that is wrong by itself, and `NotFound` (404) for a
+    configuration or a version that does not exist.
+    """
 
     def __init__(
         self,
@@ -78,6 +107,7 @@ class RolloutService:
         self._created = 0
 
     async def plan(self, request: Request) -> PlannedDeployment:
+        """Return what a deployment would do. Its problems are returned, not raised."""
         draft = await self._planning.draft(request)
         diff, restart_required = await self._planning.compare(draft)
         ids = [facts.instance_id for batch in draft.plan.batches for facts in batch]
@@ -93,9 +123,16 @@ class RolloutService:
         )
 
     async def create(self, caller: Caller, request: Request, *, key: IdempotencyKey | None) -> Created:
+        """Start a deployment, or queue it.
+
+        Raises `Unprocessable` (422, its `errors` are `FieldError` or `DeploymentProblem`) if it has problems, and
+        `Conflict` (409) if an instance is busy and `queue` is false. The same key with another request is a 422.
+        """
         return await self._create(caller, request, key=key, retry_of=None)
 
     async def retry(self, caller: Caller, deployment_id: str, *, key: IdempotencyKey | None) -> Created:
+        """Start a new deployment of the same version over the targets whose own attempt was unsuccessful. Raises
+        `NotFound`, `Conflict` if there is none, it is not over, or an instance is busy, and as `create`."""
         copy = await self._find(deployment_id)
         ids = rollout_queries.retry_targets(copy.rollout)
         present = {each.instance_id for each in await self._planning.facts_by_id(ids) if not each.has_left}
@@ -107,36 +144,50 @@ class RolloutService:
         return await self._create(caller, request, key=key, retry_of=deployment_id)
 
     async def pause(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        """Begin no further batch. This and the next four raise `NotFound`, and `Conflict` in the wrong state. They
+        return the deployment as it is then."""
         return await self._command(caller, deployment_id, "pause", Pause())
 
     async def resume(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        """Go on."""
         return await self._command(caller, deployment_id, "resume", Resume())
 
     async def promote(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        """End the watch over the canaries."""
         return await self._command(caller, deployment_id, "promote", Promote())
 
     async def abort(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        """Begin no batch any more. What is in flight finishes."""
         return await self._command(caller, deployment_id, "abort", Abort())
 
     async def rollback(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
+        """Bring every instance that was touched back to what it ran before. Also `Conflict` if another deployment
+        has one of them."""
         return await self._command(caller, deployment_id, "rollback", Rollback(), takes_targets=True)
 
     async def get(self, deployment_id: str) -> DeploymentRecord:
+        """Raises `NotFound`."""
         found = await self._store.deployment(deployment_id) if _may_exist(deployment_id) else None
         if found is None:
             raise _no_deployment(deployment_id)
         return found
 
     async def find(self, query: DeploymentQuery) -> tuple[Sequence[DeploymentRecord], int]:
+        """Return a page, and how many match in all."""
         return await self._store.deployments(query), await self._store.count_deployments(query.states)
 
     async def instances(
         self, deployment_id: str, *, after: int, limit: int
     ) -> tuple[DeploymentRecord, Sequence[RolloutRow]]:
+        """Return rows in the order of the plan, those after a position (-1: from the first). Raises `NotFound`.
+
+        How many there are in all is the sum of the record's `counts`.
+        """
         record = await self.get(deployment_id)
         return record, await self._store.deployment_rows(deployment_id, after=after, limit=limit)
 
     async def events(self, deployment_id: str, *, after: int, limit: int) -> Sequence[DeploymentEvent]:
+        """Return events after a number, in order. The total is the record's `events`. Raises `NotFound`."""
         await self.get(deployment_id)
         return await self._store.deployment_events(deployment_id, after=after, limit=limit)
 
@@ -148,14 +199,14 @@ class RolloutService:
             # Before planning: that deployment has changed the fleet, so the same request may be refused by now.
             return earlier
         draft = await self._planning.draft(request)
-        if draft.plan.problems:
-            errors = [DeploymentProblem(field=each.field, message=each.message) for each in draft.plan.problems]
-            raise Unprocessable("; ".join(each.message for each in errors), errors=errors)
+        errors = [DeploymentProblem(field=each.field, message=each.message) for each in draft.plan.problems]
+        details = [each.message for each in errors]
         if draft.version_problems:
-            detail = (
-                f"{draft.to.name} has {counted(len(draft.version_problems), 'error')}, so it cannot be deployed"
-            )
-            raise Unprocessable(detail, errors=draft.version_problems)
+            errors += draft.version_problems
+            number = counted(len(draft.version_problems), "error")
+            details.append(f"{draft.to.name} has {number}, so it cannot be deployed")
+        if errors:
+            raise Unprocessable("; ".join(details), errors=errors)
         work = partial(self._create_in, caller, request, draft, key, retry_of)
         made = await idempotency.attempt(key, partial(self._store.transact, work))
         if isinstance(made, Created):

@@ -13,11 +13,14 @@ import pytest
 from sentinel.cli.hub.deploy_options import deployment_options, request_body
 from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.versions import VersionName
+from sentinel.core.line_diff import unified_diff
 from tests.cli.hub.served_hub import ServedHub
 from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE
+from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.store_records import instance
 
 EDGE = VersionName("edge", 2)
+ID = deployment_id(1)
 UNRESOLVED = VALID + 'upstreams { upstream "api" { target "gone.example:80" } }\n'
 
 
@@ -137,8 +140,8 @@ async def test_wrong_usage_is_exit_2(fleet: ServedHub, words: Sequence[str], mes
 async def test_a_deployment_is_started(fleet: ServedHub) -> None:
     code, output, errors = await fleet.run("deploy", "edge@2", "--selector", "zone in (a,b)")
 
-    assert (code, output) == (0, "deployment deployment-1: edge@2 to 2 instances in 2 batches, rolling\n")
-    assert errors == "follow it: sentinel hub deployments watch deployment-1\n"
+    assert (code, output) == (0, f"deployment {ID}: edge@2 to 2 instances in 2 batches, rolling\n")
+    assert errors == f"follow it: sentinel hub deployments watch {ID}\n"
 
 
 async def test_a_plan_shows_batches_the_difference_and_the_time(fleet: ServedHub) -> None:
@@ -153,7 +156,7 @@ async def test_a_plan_shows_batches_the_difference_and_the_time(fleet: ServedHub
         "    1  a         edge@1  edge@2",
         "    2  b         edge@1  edge@2",
         "",
-        "+edge@2",
+        *unified_diff(VALID, WITH_OTHER_ROUTE, before_name="edge@1", after_name="edge@2").splitlines(),
         "",
         "2 instances in 2 batches, about 40s",
     ]
@@ -190,9 +193,9 @@ async def finish(fleet: ServedHub, state: ReportedState, **more: str) -> None:
     """Let both instances end as soon as there is a deployment."""
     async with asyncio.timeout(60):
         await fleet.rollouts.was_created.wait()
-    await fleet.rollouts.report("deployment-1", state, "a", "b", **more)
+    await fleet.rollouts.report(ID, state, "a", "b", **more)
     if state is ReportedState.FAILED:
-        await fleet.rollouts.report("deployment-1", ReportedState.ROLLED_BACK, "a", "b")
+        await fleet.rollouts.report(ID, ReportedState.ROLLED_BACK, "a", "b")
 
 
 async def test_waiting_for_a_completed_deployment_is_a_success(fleet: ServedHub) -> None:
@@ -202,7 +205,7 @@ async def test_waiting_for_a_completed_deployment_is_a_success(fleet: ServedHub)
 
     told = [line[9:] for line in output.splitlines()]
     assert code == 0
-    assert told[0] == "deployment-1: edge@2 to 2 instances in 1 batch, rolling"
+    assert told[0] == f"{ID}: edge@2 to 2 instances in 1 batch, rolling"
     assert told[-1] == "completed"
 
 

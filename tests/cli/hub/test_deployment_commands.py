@@ -14,9 +14,10 @@ from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.versions import VersionName
 from tests.cli.hub.served_hub import ServedHub
 from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE
+from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.store_records import instance
 
-ID = "deployment-1"
+ID = deployment_id(1)
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ async def test_a_retry_names_the_new_deployment(fleet: ServedHub) -> None:
 
     code, output, _ = await fleet.run("deployments", "retry", ID)
 
-    assert (code, output) == (0, "deployment deployment-2 is running\n")
+    assert (code, output) == (0, f"deployment {deployment_id(2)} is running\n")
 
 
 async def test_a_rollback_by_hand_is_awaited(fleet: ServedHub) -> None:
@@ -89,7 +90,8 @@ async def test_a_rollback_by_hand_is_awaited(fleet: ServedHub) -> None:
     await fleet.rollouts.report(ID, ReportedState.COMPLETED, "a")
 
     async def go_back() -> None:
-        await fleet.rollouts.until_rolling_back(ID)
+        async with asyncio.timeout(60):
+            await fleet.rollouts.was_rolled_back.wait()
         await fleet.rollouts.report(ID, ReportedState.ROLLED_BACK, "a")
 
     (code, output, _), _ = await asyncio.gather(fleet.run("deployments", "rollback", ID, "--wait"), go_back())
@@ -118,5 +120,5 @@ async def test_ending_the_wait_says_that_the_deployment_goes_on(
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    assert "the deployment deployment-1 goes on" in capsys.readouterr().err
+    assert f"the deployment {ID} goes on" in capsys.readouterr().err
     assert (await fleet.rollouts.get(ID)).rollout.state == "running"

@@ -14,6 +14,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.hub.served_hub import ServedHub
 from tests.hub.rest.rest_hub import VALID
+from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.store_records import instance
 
 
@@ -36,7 +37,7 @@ async def test_the_newest_deployment_is_shown_and_its_changes_are_said() -> None
         await hub.deploy("edge", 1, ids=["a", "b"], strategy="all_at_once")
         await poll()
         during = dashboard.deployment
-        await hub.rollouts.report("deployment-1", ReportedState.FAILED, "a", "b", message="no disk")
+        await hub.rollouts.report(deployment_id(1), ReportedState.FAILED, "a", "b", message="no disk")
         await poll()
         await poll()
         stopping.request()
@@ -45,7 +46,7 @@ async def test_the_newest_deployment_is_shown_and_its_changes_are_said() -> None
     said = {each.text: each for each in activities}
     assert before is None
     assert during is not None
-    assert during.deployment.id == "deployment-1"
+    assert during.deployment.id == deployment_id(1)
     assert {each.name for each in activities} == {"edge@1"}
     assert activities[0].text == "edge@1 to 2 instances in 1 batch, all_at_once"
     assert said["a, b: failed: no disk"].level is ActivityLevel.ERROR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
+from contextlib import AsyncExitStack
 from typing import Any
 
 from sentinel.core.hub.instance import Timeouts
@@ -28,13 +28,10 @@ from sentinel.testing.proxy_facts import FakeProxyFacts
 from sentinel.web.app import Component, build_app
 from sentinel.web.audit import Auditor
 from sentinel.web.identity import Guard
+from tests.hub.rest.running_rollouts import NO_OBSERVER, RunningRollouts
 from tests.support.databases import backends
 from tests.support.hub import store_records
-from tests.support.hub.core_rollouts import CoreRollouts
 from tests.web.rest_caller import RestCaller, identities
-
-NO_OBSERVER: Any = SimpleNamespace(state_changed=lambda instance_id, change: None)
-"""Of use cases that tell it of nothing else."""
 
 VALID = """
 schema-version "1.0"
@@ -86,7 +83,9 @@ class RestHub(RestCaller):
             ),
             streams=self.streams,
         )
-        self.rollouts = CoreRollouts(self.store, checker=checker, clock=self.clock)
+        self.rollouts = RunningRollouts(
+            self.store, registry=self.registry, checker=checker, clock=self.clock, auditor=auditor
+        )
         dead_letters = DeadLetters(store=self.backend.webhooks, clock=self.clock, auditor=auditor)
         self.routes = [
             *routes.config_routes(ConfigHandlers(configs)),
@@ -102,13 +101,16 @@ class RestHub(RestCaller):
         )
         guard = Guard(identities=[identities()])
         self.app = build_app(components=[component], guard=guard, log=get_logger("test"))
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> RestHub:
         await self.backend.database.open()
+        self._stack.push_async_callback(self.backend.database.close)
+        await self._stack.enter_async_context(self.rollouts.running())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.backend.database.close()
+        await self._stack.aclose()
 
     async def push(self, config_id: str, *contents: str) -> dict[str, Any]:
         """Create a configuration with these versions. Returns the last one."""

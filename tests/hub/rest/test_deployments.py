@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sentinel.core.hub.rollout_state import ReportedState, TimePassed
+from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
 from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE, RestHub
+from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.store_records import instance
 
 OLD = VersionName("edge", 1)
@@ -115,7 +116,7 @@ async def test_a_busy_instance_is_a_conflict(fleet: RestHub) -> None:
     refused = await fleet.call("POST", "deployments", body())
 
     assert refused.status == 409
-    assert "deployment-1" in refused.json["detail"]
+    assert deployment_id(1) in refused.json["detail"]
 
 
 async def test_a_repeated_request_creates_nothing(fleet: RestHub) -> None:
@@ -133,16 +134,16 @@ async def test_a_repeated_request_creates_nothing(fleet: RestHub) -> None:
 async def test_the_list_is_paged_newest_first_and_selected_by_state(fleet: RestHub) -> None:
     for name in "abc":
         await fleet.deploy("edge", 2, ids=[name])
-    await fleet.call("POST", "deployments/deployment-2/abort")
+    await fleet.call("POST", f"deployments/{deployment_id(2)}/abort")
 
     first = (await fleet.call("GET", "deployments", query="size=2")).json
     second = (await fleet.call("GET", "deployments", query=f"size=2&after={first['next']}")).json
     aborted = (await fleet.call("GET", "deployments", query="state=aborted")).json
 
-    assert [each["id"] for each in first["items"]] == ["deployment-3", "deployment-2"]
+    assert [each["id"] for each in first["items"]] == [deployment_id(3), deployment_id(2)]
     assert (first["size"], first["total"]) == (2, 3)
-    assert ([each["id"] for each in second["items"]], second["next"]) == (["deployment-1"], None)
-    assert [each["id"] for each in aborted["items"]] == ["deployment-2"]
+    assert ([each["id"] for each in second["items"]], second["next"]) == ([deployment_id(1)], None)
+    assert [each["id"] for each in aborted["items"]] == [deployment_id(2)]
 
 
 async def test_rows_are_listed_in_the_order_of_the_plan(fleet: RestHub) -> None:
@@ -216,7 +217,7 @@ async def test_a_canary_is_promoted(fleet: RestHub) -> None:
 async def test_a_retry_is_a_new_deployment_of_what_failed(fleet: RestHub) -> None:
     created = await fleet.deploy("edge", 2, ids=["a", "b"], rolling={"failure_threshold": 2, "batch_delay": "0s"})
     await fleet.rollouts.report(created["id"], ReportedState.FAILED, "a", message="no")
-    await fleet.rollouts.do(created["id"], TimePassed())
+
     await fleet.rollouts.report(created["id"], ReportedState.COMPLETED, "b")
 
     retried = await fleet.call("POST", f"deployments/{created['id']}/retry")

@@ -158,7 +158,7 @@ async def test_what_cannot_be_deployed_is_refused(hub: InProcessHub) -> None:
     await fleet(hub, "edge-1")
     await hub.save_versions("broken", "routes {")
 
-    with pytest.raises(NotFound, match="version 9"):
+    with pytest.raises(NotFound, match='version "api@9"'):
         await create(hub, request("edge-1", version=9))
     with pytest.raises(Invalid, match="either ids or a selector"):
         await create(hub, request())

@@ -7,16 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import msgspec
+
 from sentinel.cli.up.activity import Activity
 from sentinel.cli.up.instances import configurations
 from sentinel.cli.up.instances.ports import Ports
 from sentinel.cli.up.instances.rollout_demo import PAUSE, POLL_INTERVAL, READINESS_ATTEMPTS, RolloutDemo
+from sentinel.core.hub import sync
 from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.versions import VersionName
-from sentinel.ports.hub_store import InstanceRecord
+from sentinel.ports.hub_store import HubTransaction, InstanceRecord
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import ManualClock
 from tests.cli.hub.served_hub import ServedHub
+from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.in_process import USER
 from tests.support.hub.store_records import hash_of, instance
 
@@ -63,6 +67,19 @@ def in_sync(instance_id: str, config_id: str = "edge") -> InstanceRecord:
     return instance(instance_id, assigned=version, reported_hash=hash_of(version))
 
 
+async def run_assigned(hub: ServedHub, instance_id: str) -> None:
+    """Let an instance report that it runs what is assigned to it."""
+
+    def work(transaction: HubTransaction) -> None:
+        stored = transaction.instance(instance_id)
+        assert stored is not None
+        assert stored.sync.assignment is not None
+        synced = sync.report(stored.sync, stored.sync.assignment.hash, hub.clock.now())
+        transaction.save_instance(msgspec.structs.replace(stored, sync=synced))
+
+    await hub.store.transact(work)
+
+
 async def deployments(hub: ServedHub) -> list[tuple[int, list[str]]]:
     """Return the versions that were deployed, oldest first, and to whom."""
     listed = await hub.read("deployments", "list")
@@ -75,8 +92,9 @@ async def test_a_good_configuration_is_followed_by_a_bad_one() -> None:
         await hub.add(*map(in_sync, EDGES))
         async with running(hub, *EDGES) as run:
             first = await deployments(hub)
-            await hub.rollouts.report("deployment-1", ReportedState.COMPLETED, "edge-1")
-            await hub.rollouts.abort(USER, "deployment-1")
+            await hub.rollouts.report(deployment_id(1), ReportedState.COMPLETED, "edge-1")
+            await run_assigned(hub, "edge-1")
+            await hub.rollouts.abort(USER, deployment_id(1))
             await run.advance()
             await run.advance(PAUSE)
             both = await deployments(hub)
