@@ -21,7 +21,7 @@ from tools.services.server import free_port
 INTERVAL = "--set=heartbeat_interval=1s"
 THRESHOLD = "--set=offline_threshold=5s"
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "sentinel-agent.service"
-RESTRICTED = ("-m", "tests.support.agent.system_calls")
+RESTRICTED = ("-m", "tests.e2e.system_calls")
 
 
 @pytest.fixture

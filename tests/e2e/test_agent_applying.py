@@ -21,7 +21,7 @@ from sentinel.core.hub.versions import content_hash
 from tests.support.agent.disks import fill, read_only, small_disk
 from tests.support.processes.proxy import ProxyProcess
 
-_PROGRAM = ("-m", "tests.support.agent.applier_process")
+_PROGRAM = ("-m", "tests.e2e.applier_process")
 _MAX_POINTS = 120
 _HEALTH = 'route "health" { priority high; matches { path "/health" }; builtin-handler "health" }'
 

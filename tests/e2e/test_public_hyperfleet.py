@@ -19,11 +19,11 @@ import msgspec
 import pytest
 
 from tests.e2e import tutorial_page
+from tests.e2e.public_api import MAX_SIZE, ROOT, PublicApi, created
 from tests.e2e.tutorial_page import Action
 from tests.e2e.tutorial_terminal import Terminal, TutorialRunner
 from tests.support.brokers.rabbitmq import Inbox, open_inbox, unique
 from tests.support.fleet.http_client import FleetHttp
-from tests.support.fleet.public_api import MAX_SIZE, ROOT, PublicApi, created
 from tests.support.processes.service import ApiProcess, run_command
 from tools.services.server import free_port
 

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from sentinel.testing.hub_agent import Behavior, HubAgent
-from tests.support.processes.edge_fleet import CONFIG, EdgeFleet
+from tests.e2e.edge_fleet import CONFIG, EdgeFleet
 
 AGENTS = 20
 IN_FLIGHT = ("pending", "in_progress", "validating")

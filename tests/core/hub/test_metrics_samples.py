@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import hypothesis
@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from sentinel.core.hub import metrics_samples
 from sentinel.core.hub.metrics_samples import Increase, Metrics, Sample
-from tests.core.hub.moments import MINUTE, SECOND, START
 
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.drift.operator.alert_rules import AlertRule, Group, Scrape
 from tests.drift.operator.database_world import World, database_world
-from tests.support.alert_rules import AlertRule, Group, Scrape
 
 ROOT = Path(__file__).parents[3]
 (DOCUMENT,) = yaml.safe_load_all(

@@ -1,6 +1,6 @@
 """An agent without a hub as a process: it is handed one task, and can be killed at any of its writes.
 
-    python -m tests.support.agent.applier_process
+    python -m tests.e2e.applier_process
 
 Each line on stdin is a JSON array of arguments, such as `["agent.yaml", "versions", "api@2", "--order", "d-1"]`,
 and gets a line with the exit code and the output. `versions` has a file for each version. The output is what a hub

@@ -1,6 +1,6 @@
 """Runs a `sentinel` command with the system calls that a unit of systemd permits, and kills it at another one.
 
-    python -m tests.support.agent.system_calls UNIT COMMAND…
+    python -m tests.e2e.system_calls UNIT COMMAND…
 
 No test can start systemd itself, but it says what is in its sets, and libseccomp, which it uses, enforces that.
 """
