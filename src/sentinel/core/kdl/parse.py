@@ -322,12 +322,15 @@ class _Parser:
             self._unopened = before.line
 
     def _skip_block(self) -> None:
-        depth = 0
-        while self._scanner.kind is not Kind.END:
-            depth += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(self._scanner.kind, 0)
-            self._scanner.advance()
-            if depth == 0:
-                return
+        scanner, depth = self._scanner, 0
+        while (kind := scanner.kind) is not Kind.END:
+            scanner.advance()
+            if kind is Kind.OPEN:
+                depth += 1
+            elif kind is Kind.CLOSE:
+                depth -= 1
+                if depth == 0:
+                    return
 
     def _report_late_entry(self) -> None:
         message = f"expected only blocks after a block that is commented out, got {self._scanner.got()}"

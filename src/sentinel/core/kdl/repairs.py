@@ -32,12 +32,15 @@ class RepairingScanner(Scanner):
 
     def __init__(self, text: str, problems: ProblemList, *, start: int, repairs: Repairs) -> None:
         self._repairs = repairs
+        self._places = {*repairs.strings, *repairs.wildcards, *repairs.openings, *repairs.braces}
         super().__init__(text, problems, start=start)
 
     def advance(self) -> None:
         """Go to the next token."""
         start, repairs = self.end, self._repairs
-        if (lost := repairs.strings.get(start)) is not None:
+        if start not in self._places:
+            super().advance()
+        elif (lost := repairs.strings.get(start)) is not None:
             self._begin(Kind.STRING)
             self.end = lost.end
             self.value = quoted.read_lost(self, lost)
@@ -48,12 +51,10 @@ class RepairingScanner(Scanner):
             self._begin(Kind.STRING)
             self.value, self.end = quoted.read_lost_opening(self)
             self.move_to(self.end)
-        elif (meant := repairs.braces.get(start)) is not None:
-            self._begin(meant)
+        else:
+            self._begin(repairs.braces[start])
             self.end = start + 1
             self._report_brace()
-        else:
-            super().advance()
 
     def _is_comment(self, at: int) -> bool:
         return at not in self._repairs.wildcards and super()._is_comment(at)
