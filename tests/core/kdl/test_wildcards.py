@@ -23,6 +23,7 @@ from sentinel.core.kdl import Code
         ("a /b/*/c /d/*", 'a "/b/*/c" "/d/*"'),
         ("a /b/**/c", 'a "/b/**/c"'),
         ('a /b/*\n/* c */ "/*" /* d */', 'a "/b/*"\n"/*"'),
+        ("a /b/*\nc x/*d*/ 1", 'a "/b/*"\nc x 1'),
         ('a /b/*\nc "x\n', 'a "/b/*"\nc "x"'),
         ("a /b/*\nc [\n d\n}", 'a "/b/*"\nc { d }'),
     ],
