@@ -81,7 +81,7 @@ def test_problems_of_a_token_beyond_the_limit_are_counted() -> None:
 
 
 HUNGRY = ["a;", "a a=1\n", '\\"\n', "\\", "\x00\n", "404\n", "a/*\n", "a 'b'\n"]
-HUNGRY_TO_UPGRADE = [".5 ", '\\"\n', "\\q;"]
+HUNGRY_TO_UPGRADE = [".5 ", "a/*\n", '\\"\n', "\\q;"]
 HOSTILE = [
     *HUNGRY,
     *("a\n", "a ", "a{}", '"\n', "é\n", "true "),

@@ -34,6 +34,11 @@ from sentinel.core.kdl import Code
         ("a=1", "a 1"),
         ("a 1, 2, 3", "a 1 2 3"),
         ('a \\"x\\" \\"y"', 'a "x" "y"'),
+        ("a true /b/* c\nd e/*.f\n", 'a #true "/b/*" c\nd "e/*.f"\n'),
+        ('"a": 1', '"a"  1'),
+        ("a => 1", "a   1"),
+        ("a '/b c/' \"d\"", 'a "/b c/" "d"'),
+        ("a [::1]:80 /b?c=d", 'a "[::1]:80" "/b?c=d"'),
         ("a /* c */ {\n\tb 1 // d\n}\n", "a /* c */ {\n\tb 1 // d\n}\n"),
     ],
 )

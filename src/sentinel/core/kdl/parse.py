@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from sentinel.core.kdl import text as texts
+from sentinel.core.kdl import wildcards
 from sentinel.core.kdl.characters import NEWLINE
 from sentinel.core.kdl.document import Document, Node, Place
 from sentinel.core.kdl.edits import Edits
@@ -28,6 +29,7 @@ from sentinel.core.kdl.lex import (
 )
 from sentinel.core.kdl.printer import print_name
 from sentinel.core.kdl.problems import Code, Problem, ProblemList, shortened
+from sentinel.core.kdl.repairs import RepairingScanner, Repairs
 from sentinel.core.kdl.values import KEYWORDS, read_name, take, warn_of_url
 
 MAX_DEPTH: Final = 64
@@ -62,12 +64,21 @@ def read_document(scanner: Scanner) -> Parsed:
 
 def corrections(source: str) -> Edits:
     """Return what to change where a problem shows what was meant. A string ends where version 1 saw its end."""
-    edits = Edits()
-    if texts.size_of(source) <= texts.MAX_BYTES:
-        problems = ProblemList()
-        text = texts.read(source, problems, edits=edits)
-        _Parser(Scanner(text.text, problems, start=text.start, edits=edits), keeps_nodes=False).nodes()
+    if texts.size_of(source) > texts.MAX_BYTES:
+        return Edits()
+    edits, open_comment = _corrections(source, Repairs())
+    if open_comment is not None and (paths := wildcards.find(source, open_comment)):
+        edits, _ = _corrections(source, Repairs(wildcards=paths))
     return edits
+
+
+def _corrections(source: str, repairs: Repairs) -> tuple[Edits, int | None]:
+    """Return what to change, and where a comment without an end starts."""
+    edits, problems = Edits(), ProblemList()
+    text = texts.read(source, problems, edits=edits)
+    scanner = RepairingScanner(text.text, problems, start=text.start, repairs=repairs, edits=edits)
+    _Parser(scanner, keeps_nodes=False).nodes()
+    return edits, scanner.open_comment
 
 
 class _Parser:

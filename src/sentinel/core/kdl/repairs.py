@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from sentinel.core.kdl import quoted
+from sentinel.core.kdl.edits import Edits
 from sentinel.core.kdl.lex import Kind, Scanner
 from sentinel.core.kdl.lost_quotes import LostQuote
 from sentinel.core.kdl.problems import Code, ProblemList
@@ -30,10 +31,12 @@ class Repairs(msgspec.Struct, frozen=True):
 class RepairingScanner(Scanner):
     """Reads what has a mistake as what it was meant to be."""
 
-    def __init__(self, text: str, problems: ProblemList, *, start: int, repairs: Repairs) -> None:
+    def __init__(
+        self, text: str, problems: ProblemList, *, start: int, repairs: Repairs, edits: Edits | None = None
+    ) -> None:
         self._repairs = repairs
         self._places = {*repairs.strings, *repairs.wildcards, *repairs.openings, *repairs.braces}
-        super().__init__(text, problems, start=start)
+        super().__init__(text, problems, start=start, edits=edits)
 
     def advance(self) -> None:
         """Go to the next token."""
