@@ -100,7 +100,7 @@ class Edge(Host):
         self._number = number
         self.port, self.metrics_port = block.listener + number, block.metrics + number
         self.config.write_text(first)
-        self.settings["instance"]["labels"] = {"zone": "abc"[number % 3]}
+        self.settings["instance"]["labels"] = {"number": str(number)}
         self.settings["proxy"] |= {
             "test_command": [*COMMAND, "proxy", "--test", "-c", "{config}"],
             "health_url": f"{self.url}/health",
@@ -171,19 +171,15 @@ class EdgeFleet:
         await self._stack.enter_async_context(self.application)
         self._http = await self._stack.enter_async_context(aiohttp.ClientSession())
         await self.start_hub()
-        edges = [
-            Edge(
-                self._folder / f"edge-{number}",
-                number,
-                self._block,
-                hub=f"127.0.0.1:{self._hub_port}",
-                first=self.text("nothing"),
-            )
-            for number in range(1, self._count + 1)
-        ]
-        self.edges = {edge.id: edge for edge in edges}
-        self.application.ids = {f"127.0.0.1:{edge.port}": edge.id for edge in edges}
-        await asyncio.gather(*map(self._stack.enter_async_context, edges))
+        await asyncio.gather(*(self.start_edge(number) for number in range(1, self._count + 1)))
+
+    async def start_edge(self, number: int) -> Edge:
+        """Start an instance that runs until the end."""
+        folder, first = self._folder / f"edge-{number}", self.text("nothing")
+        edge = Edge(folder, number, self._block, hub=f"127.0.0.1:{self._hub_port}", first=first)
+        self.edges[edge.id] = edge
+        self.application.ids[f"127.0.0.1:{edge.port}"] = edge.id
+        return await self._stack.enter_async_context(edge)
 
     async def start_hub(self) -> None:
         database_url = f"sqlite:///{self._folder / 'hub.db'}"

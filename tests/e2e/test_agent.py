@@ -186,6 +186,27 @@ async def test_mode_degraded_shows_in_readiness_and_the_next_heartbeat(
         assert await host.name() == "initial"
 
 
+async def test_an_agent_that_was_offline_takes_a_deployed_version(hub: RunningHub, tmp_path: Path) -> None:
+    host = Host(tmp_path / "host", hub=hub.address)
+    await hub.save(host.content("first"), host.content("second"))
+    async with host.serving():
+        async with host.agent():
+            await hub.until_instance("edge-1", state="online")
+            await hub.assign("edge-1", 1)
+            await hub.until_instance("edge-1", in_sync=True, assigned="api@1")
+        await hub.until_instance("edge-1", state="offline")
+
+        body = {"config_id": "api", "version": 2, "targets": {"ids": ["edge-1"]}, "strategy": "rolling"}
+        deployment = await hub.call("POST", "deployments", body)
+        await hub.process.until_event("deployment.state", deployment=deployment["id"], state="completed")
+        before = await host.name()
+        async with host.agent():
+            await hub.until_instance("edge-1", in_sync=True, assigned="api@2")
+
+        assert (await hub.call("GET", f"deployments/{deployment['id']}"))["counts"] == {"skipped": 1}
+        assert (before, await host.name()) == ("first", "second")
+
+
 async def test_a_drained_instance_stops_leaves_and_exits(hub: RunningHub, tmp_path: Path) -> None:
     host = Host(tmp_path / "host", hub=hub.address)
     async with host.serving() as proxy, host.agent() as agent:

@@ -127,7 +127,8 @@ async def test_seven_instances_in_batches_of_three(fleet: EdgeFleet) -> None:
 async def test_forty_batches(fleet: EdgeFleet) -> None:
     """Twenty instances are played: the machine has room for twenty real ones."""
     played = [f"played-{number}" for number in range(1, 21)]
-    ids = [each for pair in zip(fleet.edges, played, strict=True) for each in pair]
+    real = fleet.ids(1, AGENTS)
+    ids = [each for pair in zip(real, played, strict=True) for each in pair]
     async with AsyncExitStack() as stack:
         for each in played:
             agent = await stack.enter_async_context(HubAgent(fleet.hub.address, each))
@@ -145,7 +146,7 @@ async def test_forty_batches(fleet: EdgeFleet) -> None:
     story = await fleet.story(deployment_id)
     assert [name for name, state in story if state == "completed"] == ids
     assert most_in_flight(story) == 1
-    assert await fleet.serving(fleet.edges) == dict.fromkeys(fleet.edges, "forty")
+    assert await fleet.serving(real) == dict.fromkeys(real, "forty")
 
 
 async def test_one_failure_of_a_threshold_of_two_is_tolerated(fleet: EdgeFleet) -> None:
@@ -257,6 +258,18 @@ async def test_an_abort_in_mid_batch_lets_it_finish_and_skips_the_rest(fleet: Ed
     states = ["completed"] * 3 + ["skipped"] * 3
     assert await fleet.rows(deployment_id) == dict(zip(ids, states, strict=True))
     assert list((await fleet.serving(ids)).values()) == ["aborted"] * 3 + ["base"] * 3
+
+
+async def test_a_new_agent_begins_with_what_was_deployed_to_its_labels(fleet: EdgeFleet) -> None:
+    deployment_id = await fleet.deploy("labelled", [], targets={"selector": "number in (20, 30)"})
+    ended = await fleet.until_over(deployment_id)
+
+    new = await fleet.start_edge(30)
+    await fleet.hub.until_instance(new.id, in_sync=True, assigned=f"{CONFIG}@{await fleet.version('labelled')}")
+
+    assert ended == ("completed", "none")
+    assert await fleet.rows(deployment_id) == {"edge-20": "completed"}
+    assert await fleet.greeting(new.id) == "labelled"
 
 
 async def test_of_two_deployments_of_an_instance_one_waits(fleet: EdgeFleet) -> None:
