@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Awaitable
 from typing import Any, Self
 
@@ -73,6 +75,17 @@ class ServedHub(RestHub):
         """Run `sentinel hub` with these words; return its exit code, stdout and stderr."""
         environ = {"SENTINEL_SERVER": self.url, "SENTINEL_TOKEN": token}
         return await serving.run(command, *words, environ=environ, stdin=stdin)
+
+    async def watching(self, *words: str, stdout: int, stderr: int | None = None) -> asyncio.subprocess.Process:
+        """Begin `sentinel hub WORDS list --watch`; the first word is the noun."""
+        noun, *options = words
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sentinel.cli", "hub", noun, "list", "--watch", "--interval=50ms", *options),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, "SENTINEL_SERVER": self.url, "SENTINEL_TOKEN": ADMIN, "COLUMNS": "200"},
+        )
 
     async def read(self, *words: object) -> Any:
         """Run a command that succeeds, and return its JSON."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -93,6 +97,28 @@ async def test_configurations_are_listed(hub: ServedHub) -> None:
 
     assert code == 0
     assert output.splitlines()[1].split()[:3] == ["edge", "2", "0"]
+
+
+@pytest.mark.parametrize(("words", "numbers"), [((), [1, 2]), (("edge",), [[1], [2, 1]])], ids=["all", "one"])
+async def test_watched_lists_follow_what_is_saved(
+    hub: ServedHub, words: tuple[str, ...], numbers: Sequence[object]
+) -> None:
+    await hub.push("edge", VALID)
+    process = await hub.watching("config", *words, "--output=json", stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+
+    async with asyncio.timeout(60):
+        lists = [json.loads(await process.stdout.readline())["items"]]
+        await hub.call("POST", "configs/edge/versions", {"content": WITH_OTHER_ROUTE})
+        lists.append(json.loads(await process.stdout.readline())["items"])
+    process.send_signal(signal.SIGINT)
+    code = await process.wait()
+
+    if words:
+        seen: Sequence[object] = [[each["version"] for each in items] for items in lists]
+    else:
+        seen = [items[0]["latest_version"] for items in lists]
+    assert (seen, code) == (numbers, 0)
 
 
 async def test_a_difference_is_printed(hub: ServedHub) -> None:

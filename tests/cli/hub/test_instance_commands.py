@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import signal
-import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +19,6 @@ from sentinel.core.hub.states import State
 from tests.cli.hub.served_hub import ServedHub
 from tests.hub.rest.rest_hub import VALID
 from tests.support.hub.store_records import full_instance, heartbeats, instance
-from tests.web.rest_caller import ADMIN
 
 
 async def test_the_table_shows_what_runs_and_what_should(hub: ServedHub) -> None:
@@ -105,7 +103,7 @@ async def test_a_watched_list_is_drawn_again_when_it_changes(hub: ServedHub) -> 
     await hub.add(edge, instance("edge-2", State.OFFLINE))
     await hub.store.flush([heartbeats(edge, 1, message="serving")])
     terminal, command_side = pty.openpty()
-    process = await watching(hub, stdout=command_side, stderr=command_side)
+    process = await hub.watching("instances", stdout=command_side, stderr=command_side)
     os.close(command_side)
 
     first = await read_until(terminal, b"edge-2")
@@ -126,7 +124,7 @@ async def test_a_watched_list_is_drawn_again_when_it_changes(hub: ServedHub) -> 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 async def test_each_list_of_a_watch_can_be_read_by_itself(hub: ServedHub, output: str) -> None:
     await hub.add(instance("edge-1"))
-    process = await watching(hub, f"--output={output}", stdout=asyncio.subprocess.PIPE)
+    process = await hub.watching("instances", f"--output={output}", stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
 
     first = await read_list(process.stdout, output)
@@ -156,7 +154,7 @@ async def test_a_screen_shows_how_the_time_passes(hub: ServedHub) -> None:
     seen = msgspec.structs.replace(edge, life=msgspec.structs.replace(edge.life, last_seen=now))
     await hub.add(seen)
     terminal, command_side = pty.openpty()
-    process = await watching(hub, stdout=command_side)
+    process = await hub.watching("instances", stdout=command_side)
     os.close(command_side)
 
     drawn = b""
@@ -168,19 +166,6 @@ async def test_a_screen_shows_how_the_time_passes(hub: ServedHub) -> None:
     os.close(terminal)
 
     assert int(ages[0]) < int(ages[1])
-
-
-async def watching(
-    hub: ServedHub, *words: str, stdout: int, stderr: int | None = None
-) -> asyncio.subprocess.Process:
-    """Begin `sentinel hub instances list --watch`."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sentinel.cli", "hub", "instances", "list", "--watch", "--interval=50ms", *words),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        env={**os.environ, "SENTINEL_SERVER": hub.url, "SENTINEL_TOKEN": ADMIN, "COLUMNS": "200"},
-    )
 
 
 async def read_until(terminal: int, text: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from http import HTTPStatus
 
 import click
@@ -14,9 +14,9 @@ from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions, fail
 from sentinel.cli.hub import config_file
 from sentinel.cli.hub.client import HubApiClient, run
-from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.picture import Pictures
 from sentinel.cli.hub.version_argument import CONFIG, VERSION
+from sentinel.cli.hub.watched_list import show, watch_options
 from sentinel.cli.options import OutputFormat
 from sentinel.core.counted import counted
 from sentinel.core.hub import versions
@@ -38,25 +38,20 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 @click.command("list")
 @click.argument("config_id", metavar="[CONFIG]", type=CONFIG, required=False)
+@watch_options
 @options.output_option
 @session.server_options
-def list_configs(config_id: str | None, output: OutputFormat, server: ServerOptions) -> int:
-    """List configurations, or the versions of CONFIG, newest first."""
+def list_configs(
+    config_id: str | None, watch: bool, interval: timedelta, output: OutputFormat, server: ServerOptions
+) -> int:
+    """List configurations, or the versions of CONFIG, newest first.
 
-    async def work(hub: HubApiClient) -> int:
-        found: Sequence[ConfigDocument] | Sequence[VersionDocument]
-        if config_id is not None:
-            found = saved = await hub.versions(config_id)
-            header = ("VERSION", "CREATED", "BY", "RESTART", "WARNINGS", "SUMMARY")
-            rows = [_version_row(each) for each in saved]
-        else:
-            found = configs = await hub.configs()
-            header = ("ID", "LATEST", "ASSIGNED", "CREATED", "UPDATED", "BY")
-            rows = [_config_row(each) for each in configs]
-        print_list(found, table.render(header, rows, numbers=("LATEST", "ASSIGNED", "WARNINGS")), output)
-        return ExitCode.SUCCESS
-
-    return run(server, work)
+    With --watch, JSON is a line for each list, and YAML a document.
+    """
+    pause = interval if watch else None
+    if config_id is None:
+        return show(server, HubApiClient.configs, render=_config_lines, output=output, interval=pause)
+    return show(server, lambda hub: hub.versions(config_id), render=_version_lines, output=output, interval=pause)
 
 
 @click.command
@@ -196,6 +191,16 @@ def _refuse(name: str, source: bytes, problems: Sequence[Problem]) -> int:
         click.echo("", err=True)
     fail(f"{name}: not saved, {counted(len(problems), 'error')}")
     return ExitCode.MISCONFIGURED
+
+
+def _config_lines(found: Sequence[ConfigDocument], _: datetime) -> Iterator[str]:
+    header = ("ID", "LATEST", "ASSIGNED", "CREATED", "UPDATED", "BY")
+    return table.render(header, [_config_row(each) for each in found], numbers=("LATEST", "ASSIGNED"))
+
+
+def _version_lines(found: Sequence[VersionDocument], _: datetime) -> Iterator[str]:
+    header = ("VERSION", "CREATED", "BY", "RESTART", "WARNINGS", "SUMMARY")
+    return table.render(header, [_version_row(each) for each in found], numbers=("WARNINGS",))
 
 
 def _config_row(config: ConfigDocument) -> tuple[str, ...]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import click
 
 from sentinel.cli import options, table
 from sentinel.cli.client import session
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.hub import list_output
 from sentinel.cli.hub.client import HubApiClient, run
-from sentinel.cli.hub.list_output import print_list
 from sentinel.cli.hub.version_argument import VERSION
+from sentinel.cli.hub.watched_list import show, watch_options
 from sentinel.cli.options import OutputFormat
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
-from sentinel.drivers.rest.errors import ServerError
 from sentinel.hub.instance_documents import InstanceDocument
 from sentinel.runtime.process import ExitCode
 
@@ -32,8 +28,6 @@ _COLORS = {
     State.DRAINING: "magenta",
     State.REMOVED: "bright_black",
 }
-_INTERRUPTED = 128 + signal.SIGINT
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.group()
@@ -46,10 +40,7 @@ def instances() -> None:
 @click.option(
     "--state", type=click.Choice([state.value for state in State]), default=None, help="Only this state."
 )
-@click.option("--watch", is_flag=True, help="Print the list again whenever it has changed, until Ctrl-C.")
-@click.option(
-    "--interval", callback=session.parse_duration, default="1s", help="How often --watch looks. Default: 1s."
-)
+@watch_options
 @options.output_option
 @session.server_options
 def list_instances(
@@ -60,40 +51,15 @@ def list_instances(
     Removed instances are listed only with --state removed. With --watch, JSON is a line for each list,
     and YAML a document.
     """
-
-    is_screen = watch and output is OutputFormat.TABLE and session.is_terminal()
-
-    async def work(hub: HubApiClient) -> int:
-        printed: Sequence[object] | None = None
-        is_failing = False
-        while True:
-            try:
-                found = await hub.instances(selector=selector, state=state or "")
-            except ServerError as error:
-                if printed is None or not error.is_retryable:
-                    raise
-                if not is_failing:
-                    session.fail(f"{error} – trying again until Ctrl-C")
-                is_failing = True
-            else:
-                now = datetime.now(UTC)
-                # Only a screen that is drawn again shows how the time passes. Elsewhere, that instances were seen
-                # again is no change.
-                shown = [_row(each, now if is_screen else each.last_seen_time) for each in found]
-                if shown != printed or is_failing:
-                    if is_screen:
-                        click.echo(_CLEAR, nl=False)
-                    if watch and output is not OutputFormat.TABLE:
-                        list_output.print_update(found, output)
-                    else:
-                        print_list(found, _lines(found, now), output)
-                printed, is_failing = shown, False
-            if not watch:
-                return ExitCode.SUCCESS
-            await asyncio.sleep(interval.total_seconds())
-
-    code = run(server, work)
-    return ExitCode.SUCCESS if watch and code == _INTERRUPTED else code
+    return show(
+        server,
+        lambda hub: hub.instances(selector=selector, state=state or ""),
+        render=_lines,
+        # As if it had just been seen: that it was seen again is no change.
+        compared=lambda instance: _row(instance, instance.last_seen_time),
+        output=output,
+        interval=interval if watch else None,
+    )
 
 
 @instances.command()
