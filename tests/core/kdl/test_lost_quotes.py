@@ -109,6 +109,20 @@ def check_one_problem(before: str, line: str, after: str, data: st.DataObject, *
     assert [(problem.code, problem.line) for problem in problems] == [(Code.UNCLOSED_STRING, 2)]
 
 
+def test_opening_quotes_lost_on_two_lines_are_two_problems() -> None:
+    parsed = kdl.parse('a x" {\n  b y"\n}\nc z"\nd "1\n2"')
+
+    assert [(each.code, each.line) for each in parsed.problems] == [
+        (Code.UNCLOSED_STRING, 1),
+        (Code.UNCLOSED_STRING, 2),
+        (Code.UNCLOSED_STRING, 4),
+        (Code.NEWLINE_IN_STRING, 5),
+    ]
+    assert kdl.print_document(parsed.document) == kdl.print_document(
+        kdl.parse('a x { b y }; c z; d "1\\n2"').document
+    )
+
+
 def test_the_node_of_a_lost_quote_is_damaged_and_its_children_are_not() -> None:
     nodes = kdl.parse('a "x {\n b\n}\nc').document.nodes
 

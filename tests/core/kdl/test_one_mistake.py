@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import combinations
+from random import Random
 from typing import Final
 
 import pytest
@@ -176,6 +178,24 @@ def spans(nodes: Iterable[kdl.Node]) -> Iterator[tuple[int, int]]:
             yield from spans(node.children)
         else:
             yield node.line, node.line
+
+
+ALONE: Final = (Code.WRONG_BRACE, Code.UNCLOSED_STRING)
+"""Two of these can look like something else: doubled braces that match, or a string over several lines."""
+
+
+def test_the_mistakes_of_several_lines_are_reported_together() -> None:
+    kept = [each for each in MISTAKES if "*/" not in each[0] and "\n" not in each[0] + each[1]]
+    for first, second in Random(17).sample(list(combinations(kept, 2)), 400):  # noqa: S311  # reproducible
+        places = [CONFIGURATION.count("\n", 0, CONFIGURATION.index(written)) for written, _, _ in (first, second)]
+        if places[0] == places[1] or first[2] is second[2] in ALONE:
+            continue
+        text = CONFIGURATION.replace(*first[:2], 1).replace(*second[:2], 1)
+
+        found = [(each.line, each.code) for each in kdl.parse(text).problems]
+
+        expected = [(place + 1, each[2]) for place, each in zip(places, (first, second), strict=True)]
+        assert found == sorted(expected), text
 
 
 def test_the_configuration_without_a_mistake_has_no_problem() -> None:

@@ -21,7 +21,8 @@ from sentinel.core.kdl.problems import MAX_PROBLEMS
 
 _PIECE: Final = re.compile(r'\\(?s:.)|((?:(?<![\w#.-])r)?(?<!#)#*+")')
 """An escape, or a quote with what stands before it in a raw string."""
-_BEFORE_OPENING: Final = re.compile(rf"[{SPACES}{NEWLINES}=(){{;]")
+BEFORE_OPENING: Final = re.compile(rf"[{SPACES}{NEWLINES}=(){{;]")
+"""What stands before a string. Between it and a quote there is nothing."""
 _AFTER_CLOSING: Final = re.compile(rf"#*+(?:[{SPACES};{{}})\\]|/[/*-]|\Z)")
 _WORD_START: Final = re.compile(rf'.*[{SPACES};"]')
 _NOT_IN_STRING: Final = re.compile(r"(?:\([^)]*+\))?(?:[A-Za-z_][\w.-]*+=)?(?:\([^)]*+\))?")
@@ -60,7 +61,7 @@ def find(text: str, start: int, end: int) -> LostQuote | None:
     for found in _PIECE.finditer(text, start, end):
         if found[1] is None:
             continue
-        may_open = found.start() == start or _BEFORE_OPENING.match(text, found.start() - 1) is not None
+        may_open = found.start() == start or BEFORE_OPENING.match(text, found.start() - 1) is not None
         may_close = _AFTER_CLOSING.match(text, found.end(), end) is not None
         if opened is None and may_close and not may_open:
             return _without_opening(text, start, found.end() - 1)

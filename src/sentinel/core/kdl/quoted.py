@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from sentinel.core.kdl import strings
 from sentinel.core.kdl.characters import NEWLINE, NEWLINES, SPACES
-from sentinel.core.kdl.lost_quotes import LostQuote
+from sentinel.core.kdl.lost_quotes import BEFORE_OPENING, LostQuote
 from sentinel.core.kdl.problems import MAX_PROBLEMS, Code, shortened
 from sentinel.core.kdl.source import LaterQuote, Source
 
@@ -270,6 +270,8 @@ def _unclosed(source: Source, start: int, closing: str) -> tuple[str, int]:
 
 def _later_quote(source: Source, line_end: int) -> int | None:
     """Return where a string that goes on after the end of its line ends, or None if it does not look like one."""
+    if not source.is_version_1 and source.start and not BEFORE_OPENING.match(source.text, source.start - 1):
+        return None  # the closing quote of a string without its opening one
     if source.later_quote is None or not source.later_quote.start <= line_end <= source.later_quote.quote:
         quote = _end(_BODY_WITH_NEWLINES, source.text, line_end)
         source.later_quote = LaterQuote(line_end, quote, _closes(source.text, quote))
