@@ -81,7 +81,7 @@ def _problems_here(configuration: Configuration) -> Iterator[str]:
 
 
 def _ports_beyond(configuration: Configuration) -> Iterator[str]:
-    """Yield the ports that are none since the offset was added."""
+    """Yield the ports that are invalid because of the offset."""
     addresses = {f'listener "{each.id}"': each.address for each in configuration.listeners}
     if configuration.metrics is not None:
         addresses["observability.metrics"] = configuration.metrics.address

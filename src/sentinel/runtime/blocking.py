@@ -1,7 +1,7 @@
 """Runs a blocking function in a thread of its own.
 
 asyncio's default executor has few threads, which name lookups use, too. A function that never returns would keep
-one of them for ever. A thread of its own costs a tenth of a millisecond and concerns nobody else.
+one of them forever. A thread of its own costs a tenth of a millisecond and concerns nobody else.
 
 A thread cannot be cancelled. At exit the process waits a moment for these threads and then abandons them
 (`process.main`).

@@ -41,6 +41,9 @@ from sentinel.core.hub.versions import VersionName
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
+RUNNING = (RolloutState.RUNNING, RollbackState.NONE)
+COMPLETED = (RolloutState.COMPLETED, RollbackState.NONE)
+ALL_AT_ONCE = Strategy.ALL_AT_ONCE
 TIMEOUT = 5 * MINUTE
 NO_DELAY = timedelta(0)
 C = TypeVar("C", bound=Command)

@@ -31,10 +31,13 @@ from sentinel.core.hub.rollout_state import (
 )
 from sentinel.core.hub.states import State
 from tests.core.hub.rollout_driver import (
+    ALL_AT_ONCE,
+    COMPLETED,
     MINUTE,
     NEW,
     NO_DELAY,
     OLD,
+    RUNNING,
     SECOND,
     START,
     TIMEOUT,
@@ -47,10 +50,6 @@ from tests.core.hub.rollout_driver import (
     sent,
     version,
 )
-
-RUNNING = (RolloutState.RUNNING, RollbackState.NONE)
-COMPLETED = (RolloutState.COMPLETED, RollbackState.NONE)
-ALL_AT_ONCE = Strategy.ALL_AT_ONCE
 
 
 class TestFlow2:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.rollout_state import (
     Abort,
     Assign,
@@ -22,6 +21,8 @@ from sentinel.core.hub.rollout_state import (
 )
 from sentinel.core.hub.states import State
 from tests.core.hub.rollout_driver import (
+    ALL_AT_ONCE,
+    COMPLETED,
     MINUTE,
     NEW,
     SECOND,
@@ -36,10 +37,6 @@ from tests.core.hub.rollout_driver import (
     sent,
     version,
 )
-
-RUNNING = (RolloutState.RUNNING, RollbackState.NONE)
-COMPLETED = (RolloutState.COMPLETED, RollbackState.NONE)
-ALL_AT_ONCE = Strategy.ALL_AT_ONCE
 
 
 class TestPause:

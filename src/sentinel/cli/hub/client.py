@@ -137,7 +137,7 @@ class HubApiClient:
         return decode(await self._send("POST", f"{_deployment(deployment_id)}/{action}"), DeploymentDocument)
 
     def events(self, last_id: str) -> AsyncGenerator[Sequence[ServerSentEvent], None]:
-        """Yield what happens in the hub, after an event if its id is given: first nothing, when it begins."""
+        """Yield the events after `last_id`, or from now on. The first item is empty: the stream is open."""
         return self._connection.events(f"{_ROOT}/events", last_id)
 
     async def _all(self, path: str, query: Mapping[str, str]) -> AsyncIterator[msgspec.Raw]:

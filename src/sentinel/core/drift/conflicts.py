@@ -1,6 +1,6 @@
 """Detects that another manager keeps changing what the operator corrects, and slows down.
 
-Two controllers that want different values of one field would correct each other for ever. The first corrections of
+Two controllers that want different values of one field would correct each other forever. The first corrections of
 a path come at once. From the fifth within ten minutes on, each waits twice as long as the one before, so that the
 conflict costs little, and it is reported with the other manager. It is over when the path has kept its value for
 ten minutes after a correction. The count then starts again.

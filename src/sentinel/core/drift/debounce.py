@@ -1,7 +1,7 @@
 """Collects drift for a short time, so that a burst of changes becomes one trigger.
 
 The window slides: a burst ends when nothing has drifted for the length of the window. Without a limit, something
-that drifts all the time would postpone its trigger for ever, so a burst also ends when it has lasted for the
+that drifts all the time would postpone its trigger forever, so a burst also ends when it has lasted for the
 maximum wait.
 """
 

@@ -2,7 +2,7 @@
 
 A trigger makes the operator restore what drifted at once, without the slow steps, such as upgrades and backups.
 That is the fast path. A normal pass follows, because clearing the trigger changes the object. Someone who causes
-drift all the time could keep the slow steps from running for ever. So after five fast paths in a row, and when the
+drift all the time could keep the slow steps from running forever. So after five fast paths in a row, and when the
 last full pass is five minutes old, a trigger causes a full pass: it clears the trigger after the urgent steps, and
 then runs the others.
 

@@ -76,7 +76,7 @@ class _Claims(msgspec.Struct, frozen=True):
     iat: float | None = None
 
     def are_valid_at(self, now: float) -> bool:
-        """Whether the token has begun and has not ended. A number that is none (NaN) is never valid."""
+        """Whether the token has begun and has not ended. NaN is never valid."""
         latest_start = now + CLOCK_SKEW.total_seconds()
         return (self.exp is None or now < self.exp) and all(
             start is None or start <= latest_start for start in (self.nbf, self.iat)
