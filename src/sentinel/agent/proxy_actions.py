@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar, assert_never
@@ -18,7 +18,7 @@ from sentinel.core.agent.orders import Content, Task
 from sentinel.core.agent.state import AgentState, Applied
 from sentinel.core.proxy.difference import changed_blocks, needs_restart
 from sentinel.core.proxy.render import Rendered, render
-from sentinel.core.proxy.secrets import needed_secrets
+from sentinel.core.proxy.secrets import Reference, needed_secrets, secret_uses
 from sentinel.ports.clock import Clock
 from sentinel.ports.proxy_control import ConfigFile, ProxyControl, ProxyFailure
 from sentinel.ports.state_dir import StateDir, StateDirFailure
@@ -231,11 +231,9 @@ class ProxyActions:
 
     async def _prepare(self, content: Content) -> _Prepared:
         text = content.content
-        parsed = await _off_loop(text, partial(kdl.parse, text))
-        if parsed.problems:
-            # Nobody can find secrets in it. The proxy says what is wrong, in its own words.
+        references = await _off_loop(text, partial(_references, text))
+        if references is None:
             return _Prepared(text=text, test_text=text, files={})
-        references = [each.reference for each in needed_secrets(parsed.document)]
         found = await self._secrets.find(references, content.secrets)
         files = await self._state_dir.put_secrets(found.values)
         stable = {reference: self._state_dir.stable_path(reference) for reference in files}
@@ -300,6 +298,17 @@ def _text(rendered: Rendered) -> str:
         problems = "; ".join(f"{each.line}:{each.column}: {each.message}" for each in rendered.problems)
         raise ActionFailed(f"the secrets cannot be filled in: {problems}")
     return rendered.text
+
+
+def _references(text: str) -> Sequence[Reference] | None:
+    """Return the secrets that a text names; None if there is nothing to fill in.
+
+    In a text that is not valid, nobody can find any. The proxy says what is wrong, in its own words.
+    """
+    parsed = kdl.parse(text)
+    if parsed.problems or not any(secret_uses(parsed.document)):
+        return None
+    return [each.reference for each in needed_secrets(parsed.document)]
 
 
 def _is_restart_needed(before: str, after: str) -> bool:

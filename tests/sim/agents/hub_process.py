@@ -126,6 +126,7 @@ class SimulatedHub:
         except asyncio.CancelledError:
             if is_stream:
                 task.cancel()
+            task.add_done_callback(_forget)
             raise
         if task.cancelled():
             raise _unavailable("connection reset")
@@ -178,6 +179,12 @@ class _CallDetails(grpc.HandlerCallDetails):
     def __init__(self, method: str) -> None:
         self.method = method
         self.invocation_metadata = ()
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """The client is gone: how its call ended interests nobody."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _unavailable(details: str) -> grpc.aio.AioRpcError:
