@@ -22,7 +22,6 @@ from sentinel.core.agent import state as states
 from sentinel.core.agent import status
 from sentinel.core.agent.orders import Content, OrderKey, Report, Running, Task
 from sentinel.core.agent.state import AgentState, Applied
-from sentinel.core.agent.status import Observation
 from sentinel.ports.clock import Clock
 from sentinel.ports.proxy_control import ProxyFailure
 from sentinel.ports.state_dir import StateDir, StateDirFailure
@@ -307,13 +306,10 @@ class Applier:
     async def _look(self) -> None:
         """Find out what a heartbeat says."""
         observed = await self._actions.observe(self._state.applied)
-        self._change(lambda state: _restarted_proxy(state, observed.process_id))
-        observation = Observation(
-            path=self._actions.path,
-            file_hash=observed.file_hash,
-            file_problem=observed.file_problem,
-            modified=observed.modified,
-            differences=observed.differences,
+        process_id = await self._actions.process_id()
+        self._change(lambda state: _restarted_proxy(state, process_id))
+        observation = msgspec.structs.replace(
+            observed,
             health_problem=self._health_problem,
             state_problem=self._state_problem or self._start_problem,
         )

@@ -16,6 +16,7 @@ from sentinel.core.agent import apply as applying
 from sentinel.core.agent.apply import Action, Apply
 from sentinel.core.agent.orders import Content, Task
 from sentinel.core.agent.state import AgentState, Applied
+from sentinel.core.agent.status import Observation
 from sentinel.core.proxy.difference import changed_blocks, needs_restart
 from sentinel.core.proxy.render import Rendered, render
 from sentinel.core.proxy.secrets import Reference, needed_secrets, secret_uses
@@ -37,18 +38,6 @@ class ActionFailed(Exception):
     def __init__(self, message: str, details: str = "") -> None:
         super().__init__(message)
         self.failure = applying.Failed(message, details)
-
-
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """The file and the process, as they are."""
-
-    file_hash: str
-    """Empty if there is no file, or it cannot be read."""
-    file_problem: str
-    modified: datetime | None
-    differences: tuple[str, ...]
-    """What is different from the applied version."""
-    process_id: int | None
 
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,20 +164,24 @@ class ProxyActions:
             return failure.message
         return ""
 
-    async def observe(self, applied: Applied | None) -> Observed:
-        """Look at the file and the process."""
+    async def observe(self, applied: Applied | None) -> Observation:
+        """Look at the file."""
         file = await self._proxy.read()
         found = _hash_of(file)
         differences: tuple[str, ...] = ()
         if applied is not None and file.text is not None and found != applied.file_hash:
             differences = await self._differences(applied, file.text, found)
-        return Observed(
+        return Observation(
+            path=self.path,
             file_hash=found,
             file_problem=file.problem,
             modified=file.modified,
             differences=differences,
-            process_id=await self._proxy.process_id(),
         )
+
+    async def process_id(self) -> int | None:
+        """Return the id of the proxy's process; None if it does not run."""
+        return await self._proxy.process_id()
 
     async def stop(self, timeout: timedelta) -> None:
         """Stop the proxy. Raises `ProxyFailure`."""

@@ -141,7 +141,7 @@ class HealthSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long one check may take."""
 
 
-class MetricNames(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The names of the proxy's metrics, where they differ from those of zentinel."""
 
     requests_total: Annotated[str, _METRIC] = "zentinel_requests_total"
@@ -192,7 +192,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_url: Annotated[str | None, _URL] = None
     """The proxy's metrics in Prometheus' format. Unset: none are reported."""
 
-    metrics: MetricNames = msgspec.field(default_factory=MetricNames)
+    metrics: MetricsSettings = msgspec.field(default_factory=MetricsSettings)
     """Names of the proxy's metrics."""
 
     stop_command: Annotated[tuple[str, ...], _COMMAND] = ()

@@ -15,7 +15,7 @@ from sentinel.agent.hub_connection import HubConnection
 from sentinel.agent.proxy_actions import ProxyActions
 from sentinel.agent.sampling import Sampling
 from sentinel.agent.secret_values import SecretValues
-from sentinel.agent.settings import MetricNames as NamedMetrics
+from sentinel.agent.settings import MetricsSettings
 from sentinel.agent.telemetry import AgentTelemetry
 from sentinel.core.agent.offline import OfflineBehavior, OfflineMode
 from sentinel.core.agent.proxy_metrics import MetricNames
@@ -85,7 +85,7 @@ class SimulatedAgent(SimulatedProcess):
             applier=applier,
             sampling=Sampling(
                 None,
-                names=msgspec.convert(NamedMetrics(), MetricNames, from_attributes=True),
+                names=msgspec.convert(MetricsSettings(), MetricNames, from_attributes=True),
                 clock=self.clock,
                 observer=telemetry,
             ),

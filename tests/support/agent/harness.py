@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.agent.hub_connection import HubConnection
 from sentinel.agent.sampling import Sampling
-from sentinel.agent.settings import MetricNames as NamedMetrics
+from sentinel.agent.settings import MetricsSettings
 from sentinel.agent.telemetry import AgentTelemetry
 from sentinel.core.agent.offline import OfflineBehavior, OfflineMode
 from sentinel.core.agent.proxy_metrics import MetricNames
@@ -78,7 +78,7 @@ class AgentHarness:
         telemetry = AgentTelemetry(registry=self.registry, log=get_logger("agent"))
         self.sampling = Sampling(
             self.proxy.fetch,
-            names=msgspec.convert(NamedMetrics(), MetricNames, from_attributes=True),
+            names=msgspec.convert(MetricsSettings(), MetricNames, from_attributes=True),
             clock=clock,
             observer=telemetry,
         )

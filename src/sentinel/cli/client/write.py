@@ -15,6 +15,7 @@ from sentinel.cli.client import names, session, wait
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient, is_not_found
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import OutputFormat
+from sentinel.core.counted import counted
 from sentinel.drivers.rest.errors import RequestRejected
 from sentinel.runtime.settings.report import quoted
 
@@ -205,7 +206,7 @@ def delete(
             raise
         missing = [each.adapter for each in waiting.waiting_for]
         if waiting.children:
-            missing.append("1 child" if waiting.children == 1 else f"{waiting.children} children")
+            missing.append(counted(waiting.children, "child", "children"))
         return wait.WaitProgress(text=f"waiting for {', '.join(missing) or 'the server'}")
 
     async def work(fleet: FleetClient) -> int:

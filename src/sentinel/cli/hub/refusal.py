@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from sentinel.cli.client.session import fail
+from sentinel.core.counted import counted
 from sentinel.drivers.rest.errors import RequestRejected
 from sentinel.hub.version_problems import DeploymentProblem
 from sentinel.runtime.process import ExitCode
@@ -29,7 +30,7 @@ def explain(rejected: RequestRejected, version: str) -> ExitCode:
         return fail(str(rejected))
     for line in problem_lines(errors, version):
         fail(line)
-    return fail(f"not started: {len(errors)} {'problem' if len(errors) == 1 else 'problems'}")
+    return fail(f"not started: {counted(len(errors), 'problem')}")
 
 
 def problem_lines(problems: Sequence[DeploymentProblem], version: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias, assert_never
 import msgspec
 
 from sentinel.core.agent.orders import Report, ReportState, Task
+from sentinel.core.counted import counted
 
 DEADLINE_PASSED: Final = "the deadline has passed"
 INTERRUPTED: Final = "the agent was interrupted twice while the proxy took over the version"
@@ -244,7 +245,7 @@ def _check(apply: Apply) -> Advanced:
 
 
 def _unhealthy(apply: Apply, event: Failed) -> Failed:
-    attempts = "1 attempt" if apply.checked == 1 else f"{apply.checked} attempts"
+    attempts = counted(apply.checked, "attempt")
     return Failed(f"health check failed after {attempts}", event.details or event.message)
 
 

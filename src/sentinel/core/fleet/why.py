@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.core.adapter.task import PreconditionsNotMet
+from sentinel.core.counted import counted
 from sentinel.core.fleet.aggregate import ConditionReason, condition_type
 from sentinel.core.fleet.documents import (
     AVAILABLE,
@@ -127,7 +128,7 @@ def sentences(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) 
         cause = " – ".join(part for part in (reason, wait.message) if part)
         yield f"waiting for {wait.adapter}{to_finalize} for {since(wait.since)}" + (f": {cause}" if cause else "")
     if why.children:
-        yield f"waiting for {why.children} {'child' if why.children == 1 else 'children'} to be deleted"
+        yield f"waiting for {counted(why.children, 'child', 'children')} to be deleted"
     yield _outlook(why, now, duration)
 
 

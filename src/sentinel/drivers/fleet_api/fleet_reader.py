@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from sentinel.core.counted import counted
 from sentinel.core.deferred import DeferredSequence
 from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.pulse import listing
@@ -146,7 +147,7 @@ class HttpFleetReader:
             attempt += 1
             text = f"page {position.number} of {self._client.base_url}/{self._collection}: {error}"
             if error.needs_operator or loop.time() + delay >= deadline:
-                tries = "1 try" if attempt == 1 else f"{attempt} tries"
+                tries = counted(attempt, "try", "tries")
                 raise FetchError(f"{text} ({tries})", retry_after=self._wait.remaining()) from error.__cause__
             if not self._has_reported_retry:
                 self._has_reported_retry = True
