@@ -143,7 +143,7 @@ class AgentTelemetry:
     def noticed(self, notice: Notice, *, is_event: bool) -> None:
         kind = _NOTICES[type(notice)]
         self._notices.labels(kind, "event" if is_event else "heartbeat").inc()
-        # An event comes once. Heartbeats repeat what they ask for.
+        # Events are few. Heartbeats repeat what they ask for.
         log = self._log.info if is_event and not isinstance(notice, Ping) else self._log.debug
         log("hub.notice", kind=kind, id=notice.id, **_details(notice))
 
