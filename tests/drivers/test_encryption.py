@@ -34,6 +34,17 @@ def key_file(folder: Path, content: str | bytes) -> Path:
 # --- encrypting --------------------------------------------------------------------------------------------------
 
 
+def test_keys_are_read_from_a_text() -> None:
+    stored = encryption(OLD).encrypt(b"hunter2", place=PLACE)
+
+    rotated = Encryption.parse(f"{encoded(NEW)}\n{encoded(OLD)}".encode(), source="SENTINEL_SECRETS_KEY")
+
+    assert rotated.decrypt(stored, place=PLACE) == b"hunter2"
+    assert rotated.current_key_id == encryption(NEW).current_key_id
+    with pytest.raises(Misconfigured, match=r"^SENTINEL_SECRETS_KEY:1: expected 32 bytes in base64, got 3 bytes$"):
+        Encryption.parse(b"YWJj", source="SENTINEL_SECRETS_KEY")
+
+
 @given(value=st.binary(max_size=200), place=st.text(max_size=40))
 def test_what_was_encrypted_decrypts(value: bytes, place: str) -> None:
     cipher = encryption(OLD)

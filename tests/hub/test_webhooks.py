@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -151,6 +152,20 @@ async def test_it_begins_with_what_happens_after_it_was_configured(world: World)
     await hook.deliver()
 
     assert world.sent == ["after"]
+
+
+async def test_nothing_is_missed_once_its_loop_runs(world: World) -> None:
+    hook, stopping = world.hub(), Stopping()
+    running = asyncio.create_task(hook.run(stopping))
+    await world.clock.until_asleep(1)
+
+    await world.happen("first")
+    await world.clock.advance(webhooks.INTERVAL)
+    await world.clock.until_asleep(1)
+
+    stopping.request()
+    await running
+    assert world.sent == ["first"]
 
 
 async def test_events_between_hubs_and_unwanted_types_are_not_sent(world: World) -> None:

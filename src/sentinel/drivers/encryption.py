@@ -1,6 +1,6 @@
-"""Encryption of values before they are stored, with AES-256-GCM and keys from a file.
+"""Encryption of values before they are stored, with AES-256-GCM and keys from a file or an environment variable.
 
-The file has a key of 32 bytes in base64 on each line. The first one encrypts, all of them decrypt. So a key is
+Either has a key of 32 bytes in base64 on each line. The first one encrypts, all of them decrypt. So a key is
 rotated by writing a new one above it, and removed once nothing is encrypted with it. Every value is stored with
 the id of its key, which is a hash of the key, so that a missing key can be named.
 
@@ -48,7 +48,7 @@ class Encryption:
     """Encrypts with the first of several keys, and decrypts with all of them."""
 
     def __init__(self, keys: Sequence[bytes], *, source: str) -> None:
-        """`source` is the name of the file, for messages."""
+        """`source` is the name of the file or variable, for messages."""
         self._source = source
         self._ciphers = {_key_id(key): AESGCM(key) for key in keys}
         self.current_key_id = _key_id(keys[0])
@@ -60,10 +60,15 @@ class Encryption:
     @classmethod
     def read(cls, path: Path) -> Encryption:
         """Read the keys in a file. Raises `Misconfigured`, without quoting the file."""
-        keys = list(_keys(path))
+        return cls.parse(bounded_file.read(path, max_bytes=_MAX_FILE_BYTES), source=str(path))
+
+    @classmethod
+    def parse(cls, content: bytes, *, source: str) -> Encryption:
+        """Read the keys in a text. Raises `Misconfigured`, without quoting it."""
+        keys = list(_keys(content, source))
         if not keys:
-            raise Misconfigured(f"{path}: expected a key of {KEY_BYTES} bytes in base64, got none")
-        return cls(keys, source=str(path))
+            raise Misconfigured(f"{source}: expected a key of {KEY_BYTES} bytes in base64, got none")
+        return cls(keys, source=source)
 
     def encrypt(self, value: bytes, *, place: str) -> EncryptedValue:
         """Encrypt a value that is stored at a place, such as a table and the key of a row."""
@@ -90,16 +95,16 @@ def _key_id(key: bytes) -> str:
     return hashlib.sha256(_ID_CONTEXT + key).hexdigest()[:_ID_DIGITS]
 
 
-def _keys(path: Path) -> Iterator[bytes]:
-    content = bounded_file.read(path, max_bytes=_MAX_FILE_BYTES)
+def _keys(content: bytes, source: str) -> Iterator[bytes]:
     for number, line in enumerate(content.splitlines(), 1):
         text = line.strip()
         if not text or text.startswith(b"#"):
             continue
+        expected = f"{source}:{number}: expected {KEY_BYTES} bytes in base64"
         try:
             key = base64.b64decode(text.translate(_URL_SAFE), validate=True)
         except (binascii.Error, ValueError):
-            raise Misconfigured(f"{path}:{number}: expected {KEY_BYTES} bytes in base64, got no base64") from None
+            raise Misconfigured(f"{expected}, got no base64") from None
         if len(key) != KEY_BYTES:
-            raise Misconfigured(f"{path}:{number}: expected {KEY_BYTES} bytes in base64, got {len(key)} bytes")
+            raise Misconfigured(f"{expected}, got {len(key)} bytes")
         yield key

@@ -24,7 +24,7 @@ KIND: Final = "secret"
 """The kind of secrets in the audit."""
 MAX_VALUE_LENGTH: Final = 64 * 1024
 """A chain of certificates has a tenth of it."""
-NO_KEY: Final = "the hub has no key to encrypt secrets with; start it with --secrets-key-file"
+NO_KEY: Final = "the hub has no key to encrypt secrets with; give --secrets-key-file or SENTINEL_SECRETS_KEY"
 
 
 class UsedSecret(msgspec.Struct, frozen=True):

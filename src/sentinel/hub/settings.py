@@ -17,10 +17,12 @@ from sentinel.ports.hub_store import INTERNAL_TYPES, HubEventType
 from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
-from sentinel.runtime.settings.schema import StructList, TextList, section
+from sentinel.runtime.settings.field_types import FieldType
+from sentinel.runtime.settings.schema import EnvironmentSecret, StructList, TextList, section
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
 from sentinel.runtime.settings.webhook_url import WEBHOOK_URL
 
+SECRETS_KEY_VARIABLE: Final = "SENTINEL_SECRETS_KEY"
 _MARGIN: Final = timedelta(hours=1)
 """A margin for clocks that differ, and for rows that are deleted later than they could be."""
 
@@ -98,6 +100,17 @@ class HubSettings(ServerSettings, frozen=True, kw_only=True):
     secrets_key_file: Path | None = None
     """The key that encrypts what is secret in the database: 32 bytes in base64."""
 
+    secrets_key: Annotated[
+        Secret | None,
+        EnvironmentSecret(
+            SECRETS_KEY_VARIABLE,
+            f"use secrets_key_file, or the environment variable {SECRETS_KEY_VARIABLE}",
+            FieldType("32 bytes in base64", Secret, is_secret=True),
+        ),
+    ] = None
+    """The content of `secrets_key_file`, for a host without files. Only from the environment variable
+    `SENTINEL_SECRETS_KEY`. Rejected in files and flags."""
+
     heartbeat_interval: timedelta = timedelta(seconds=30)
     """How often agents send heartbeats."""
 
@@ -147,7 +160,8 @@ class HubSettings(ServerSettings, frozen=True, kw_only=True):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The values that logs must not contain."""
-        return (*super().secrets, *(each.url.reveal() for each in self.webhooks))
+        keys = [] if self.secrets_key is None else self.secrets_key.reveal().split()
+        return (*super().secrets, *keys, *(each.url.reveal() for each in self.webhooks))
 
     @property
     def timeouts(self) -> Timeouts:
@@ -178,6 +192,8 @@ def problems(settings: HubSettings) -> Sequence[str]:
         found.append("tls_cert: expected a file, because client_ca is given")
     if settings.revoked_file is not None and settings.client_ca is None:
         found.append("client_ca: expected a file, because revoked_file is given")
+    if settings.secrets_key_file is not None and settings.secrets_key is not None:
+        found.append(f"secrets_key_file: expected no file, because {SECRETS_KEY_VARIABLE} is set")
     if settings.session_ttl < timedelta(seconds=1):
         found.append("session_ttl: expected at least 1s, because tokens expire at whole seconds")
     if settings.offline_threshold <= settings.heartbeat_interval:

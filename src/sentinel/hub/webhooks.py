@@ -116,13 +116,16 @@ class Webhook:
 
     async def run(self, stopping: Stopping) -> None:
         """Deliver until stopped. Failures are logged and retried."""
-        while not await stopping.interrupts(self._clock.sleep(INTERVAL)):
+        while True:
+            # At once: a webhook begins with what happens after it was looked at for the first time.
             try:
                 await stopping.interrupts(self.deliver())
             except Unavailable as error:
                 self._log.warning("webhook.unavailable", webhook=self.name, error=error)
             except Exception as error:
                 self._log.exception("webhook.error", webhook=self.name, error=error)
+            if await stopping.interrupts(self._clock.sleep(INTERVAL)):
+                break
         if self._position is not None:
             try:
                 await self._store.release(self.name, self._holder)

@@ -83,6 +83,19 @@ def test_settings_that_cannot_work_are_refused(words: tuple[str, ...], text: str
     assert text in refusal("serve", *SAFE, *words)
 
 
+def test_the_key_of_secrets_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENTINEL_SECRETS_KEY", "hunter2")
+
+    twice = refusal("serve", *SAFE, "--secrets-key-file", "keys")
+    damaged = refusal("serve", *SAFE)
+    in_a_flag = refusal("serve", *SAFE, "--set", "secrets_key=hunter2")
+
+    assert "secrets_key_file: expected no file, because SENTINEL_SECRETS_KEY is set" in twice
+    assert "SENTINEL_SECRETS_KEY:1: expected 32 bytes in base64" in damaged
+    assert "expected no secret here; use secrets_key_file" in in_a_flag
+    assert "hunter2" not in twice + damaged + in_a_flag
+
+
 def test_all_problems_are_told_at_once() -> None:
     text = refusal("serve", "--insecure", "--tls-cert", "hub.crt")
 

@@ -470,7 +470,9 @@ class TestReportsThatChangeNothing:
     def test_a_second_acknowledgement(self) -> None:
         driver = rolling("a")
         driver.accept("a")
+        driver.report("a", ReportedState.VALIDATING)
         before = driver.rollout
+        driver.now += SECOND
 
         assert driver.accept("a") == driver.reject("a") == []
         assert driver.rollout is before

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import grpc
+import msgspec
 import pytest
 
 from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.rollout_state import RollbackState, RolloutState
+from sentinel.ports.audit import AuditQuery
 from sentinel.web.errors import Conflict, Invalid, NotFound, Unprocessable
 from sentinel.web.idempotency import IdempotencyKey
 from tests.support.hub.deployments import (
+    VERSIONS,
     States,
     assigned,
     complete,
     create,
     fleet,
+    go_back,
     names,
     request,
     rows,
@@ -23,7 +30,7 @@ from tests.support.hub.deployments import (
     until,
     until_over,
 )
-from tests.support.hub.in_process import USER, InProcessHub, named
+from tests.support.hub.in_process import USER, InProcessHub, named, refused
 
 
 async def test_a_busy_instance_is_refused_and_can_be_waited_for(hub: InProcessHub) -> None:
@@ -92,6 +99,33 @@ async def test_a_retry_is_for_those_whose_attempt_failed(hub: InProcessHub) -> N
         await hub.built.rollouts.retry(USER, two, key=None)
 
 
+async def test_a_retry_leaves_out_those_that_have_left(hub: InProcessHub) -> None:
+    agents = await fleet(hub, *names(2))
+    one = await create(hub, request(*names(2), strategy=Strategy.ALL_AT_ONCE))
+    for agent in agents:
+        await agent.report_deployment_status(one, States.FAILED)
+    await until_over(hub, one)
+    await hub.built.instances.drain(USER, "edge-1", "")
+
+    two = (await hub.built.rollouts.retry(USER, one, key=None)).id
+
+    assert await rows(hub, two) == {"edge-2": "pending"}
+
+
+async def test_what_users_do_is_in_the_audit(hub: InProcessHub) -> None:
+    await fleet(hub, "edge-1")
+    deployment_id = await create(hub, request("edge-1"))
+    for act in (hub.built.rollouts.pause, hub.built.rollouts.resume, hub.built.rollouts.abort):
+        await act(USER, deployment_id)
+    with pytest.raises(Conflict):
+        await hub.built.rollouts.abort(USER, deployment_id)
+
+    found = await hub.backend.audit.find(AuditQuery(limit=100))
+
+    done = [(each.action, each.resource_id) for each in reversed(found) if each.kind == "deployment"]
+    assert done == [(action, deployment_id) for action in ("create", "pause", "resume", "abort")]
+
+
 async def test_a_new_instance_gets_the_newest_version_that_matches_it(hub: InProcessHub) -> None:
     agents = await fleet(hub, *names(2), labels={"zone": "a"})
     async with running(agents):
@@ -156,7 +190,9 @@ async def test_a_configuration_that_may_be_needed_is_not_deleted(hub: InProcessH
 
 async def test_what_cannot_be_deployed_is_refused(hub: InProcessHub) -> None:
     await fleet(hub, "edge-1")
-    await hub.save_versions("broken", "routes {")
+    await hub.save_versions(
+        "edge", VERSIONS[0].replace('protocol "http"', 'tls { cert secret="c"; key secret="k" }')
+    )
 
     with pytest.raises(NotFound, match='version "api@9"'):
         await create(hub, request("edge-1", version=9))
@@ -166,6 +202,9 @@ async def test_what_cannot_be_deployed_is_refused(hub: InProcessHub) -> None:
         await create(hub, request("edge-9"))
     with pytest.raises(Unprocessable, match="matches no instance"):
         await create(hub, request(selector="zone=x"))
+    with pytest.raises(Unprocessable, match="edge@1 has 2 errors") as missing:
+        await create(hub, msgspec.structs.replace(request("edge-1", version=1), config_id="edge"))
+    assert "missing-secret" in repr(missing.value.errors)
     assert await hub.store.count_deployments() == 0
 
 
@@ -197,3 +236,27 @@ async def test_a_request_with_a_key_is_carried_out_once(hub: InProcessHub) -> No
     assert created[0].body == created[1].body
     assert created[0].id == created[1].id
     assert await hub.store.count_deployments() == 1
+
+
+async def test_requests_with_a_key_at_the_same_time_are_carried_out_once(hub: InProcessHub) -> None:
+    await fleet(hub, "edge-1")
+    key = IdempotencyKey("ops", "key", "1")
+
+    created = await asyncio.gather(
+        *(hub.built.rollouts.create(USER, request("edge-1"), key=key) for _ in range(3))
+    )
+
+    assert sorted(each.is_replayed for each in created) == [False, True, True]
+    assert len({each.id for each in created}) == 1
+
+
+async def test_a_version_can_be_fetched_after_it_was_rolled_back(hub: InProcessHub) -> None:
+    first, second = await fleet(hub, *names(2))
+    deployment_id = await create(hub, request(*names(2)))
+    await first.report_deployment_status(deployment_id, States.FAILED)
+    await go_back(first, deployment_id)
+    await until_over(hub, deployment_id)
+
+    assert (await first.get_config("api@2")).version == "api@2"
+    async with refused(grpc.StatusCode.PERMISSION_DENIED):
+        await second.get_config("api@2")

@@ -50,7 +50,7 @@ from sentinel.hub.rollout_service import RolloutService
 from sentinel.hub.secret_offers import SecretOffers
 from sentinel.hub.secrets import Secrets
 from sentinel.hub.sessions import Sessions
-from sentinel.hub.settings import HubSettings
+from sentinel.hub.settings import SECRETS_KEY_VARIABLE, HubSettings
 from sentinel.hub.subscriptions import Subscriptions
 from sentinel.hub.sweeper import Sweeper
 from sentinel.hub.telemetry import METRICS_PREFIX, HubTelemetry
@@ -327,6 +327,12 @@ def build_hub(
     )
 
 
+def _encryption(settings: HubSettings) -> Encryption | None:
+    if settings.secrets_key is not None:
+        return Encryption.parse(settings.secrets_key.reveal().encode(), source=SECRETS_KEY_VARIABLE)
+    return None if settings.secrets_key_file is None else Encryption.read(settings.secrets_key_file)
+
+
 def build_sql_hub(
     settings: HubSettings,
     *,
@@ -342,7 +348,7 @@ def build_sql_hub(
     `identities` are those of registration tokens. Raises `Misconfigured` if a file cannot be used.
     """
     log = get_logger("hub")
-    encryption = None if settings.secrets_key_file is None else Encryption.read(settings.secrets_key_file)
+    encryption = _encryption(settings)
     tokens = JwtSessionTokens(SqlSigningKeys(database, encryption=encryption), clock=clock)
     tls = _tls(settings, log)
     security = AgentSecurity(
