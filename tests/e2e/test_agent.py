@@ -21,6 +21,9 @@ from tools.services.server import free_port
 INTERVAL = "--set=heartbeat_interval=1s"
 THRESHOLD = "--set=offline_threshold=5s"
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "sentinel-agent.service"
+MORTAL = ("-m", "tests.e2e.mortal_agent")
+CRASH_POINTS = range(3, 19, 3)
+"""Writes of an agent, of which the first two are at its start."""
 RESTRICTED = ("-m", "tests.e2e.system_calls")
 
 
@@ -90,6 +93,36 @@ async def test_a_killed_hub_changes_nothing_for_the_proxy(database_url: str, tmp
             assert await host.name() == "second"
     absences = [line for line in agent.lines if line["event"] == "hub.unavailable"]
     assert len(absences) <= 2  # before the first hub, and before the second one
+
+
+async def test_an_agent_killed_during_deployments_says_afterwards_how_they_ended(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with serving(database_url, INTERVAL) as hub:
+        host = Host(tmp_path / "host", hub=hub.address)
+        await hub.save(*(host.content(f"version-{point}") for point in CRASH_POINTS))
+        async with host.serving():
+            async with host.agent():
+                await hub.until_instance("edge-1", state="online")
+            for version, point in enumerate(CRASH_POINTS, 1):
+                async with host.agent(program=(*MORTAL, str(point))) as agent:
+                    await agent.until_event("hub.connected")
+                    deployment = await hub.call(
+                        "POST",
+                        "deployments",
+                        {
+                            "config_id": "api",
+                            "version": version,
+                            "targets": {"ids": ["edge-1"]},
+                            "strategy": "all_at_once",
+                        },
+                    )
+                    assert await agent.exit_code() == -signal.SIGKILL
+
+                async with host.agent():
+                    assert await _until_over(hub, deployment["id"]) == "completed"
+                    await hub.until_instance("edge-1", in_sync=True, assigned=f"api@{version}", state="online")
+                assert await host.name() == f"version-{point}"
 
 
 async def test_what_was_measured_while_the_network_was_cut_is_delivered(
@@ -270,6 +303,16 @@ async def test_an_agent_stays_within_its_memory(hub: RunningHub, tmp_path: Path)
             await hub.until_instance("edge-1", in_sync=True, assigned=f"api@{number}")
 
         assert memory(agent.pid).resident <= 64
+
+
+async def _until_over(hub: RunningHub, deployment_id: str) -> str:
+    """Return how a deployment has ended."""
+    async with asyncio.timeout(240):
+        while True:
+            state = str((await hub.call("GET", f"deployments/{deployment_id}"))["state"])
+            if state not in ("pending", "running"):
+                return state
+            await asyncio.sleep(0.1)
 
 
 async def _until_requests(hub: RunningHub, *, at_least: int = 0, at_most: int = 10**9) -> None:
