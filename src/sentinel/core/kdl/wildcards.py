@@ -25,13 +25,13 @@ _MAX_BEFORE: Final = 200
 def find(text: str, first: int) -> dict[int, int]:
     """Return start and end of all texts with a `/*` that opens a comment without an end.
 
-    `first` is the offset of the first comment without an end.
+    `first` is the offset of the first comment without an end: each `*/` after it ends another one.
     """
     opened = array("L")
     for edge in _EDGE.finditer(text, first):
         if edge[0] == "/*":
             opened.append(edge.start())
-        elif opened:
+        else:
             opened.pop()
     texts = (_text_around(text, at) for at in opened[:MAX_PROBLEMS])
     return dict(each for each in texts if each is not None)
