@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.hub import rollout_simulation as rollouts
 from tests.sim import planted_faults
 from tests.sim.agents import history as agents
 from tests.sim.history import Summary, simulate
@@ -95,4 +96,4 @@ def test_a_seed_has_the_same_history_in_every_process() -> None:
         for salt in ("1", "2")
     }
 
-    assert digests == {f"3 {history(3).digest} {agents.simulate(3).digest}\n"}
+    assert digests == {f"3 {history(3).digest} {agents.simulate(3).digest} {rollouts.simulate(3).digest}\n"}

@@ -24,11 +24,12 @@ from tests.support.agent.disks import no_space_for_files, read_only, small_disk
 MINUTE = timedelta(minutes=1)
 PROXY = """
 import pathlib, signal, sys, os
-signal.signal(signal.SIGHUP, lambda *_: pathlib.Path(sys.argv[2]).write_text("reloaded"))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 print("ready", flush=True)
 while True:
-    signal.pause()
+    signal.sigwait({signal.SIGHUP})
+    pathlib.Path(sys.argv[2]).write_text("reloaded")
 """
 """A process with a pid file that says when it was told to reload."""
 

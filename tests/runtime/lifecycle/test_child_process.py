@@ -199,12 +199,10 @@ async def test_a_child_gets_the_given_environment_and_directory(events: Events, 
 
 async def test_a_child_may_stop_gracefully(events: Events, liveness: LivenessServer) -> None:
     program = f"""{HOLD}
-def stop(number, frame):
-    print("finishing", flush=True)
-    sys.exit(0)
-signal.signal(signal.SIGTERM, stop)
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
 held = hold()
-time.sleep(600)
+signal.sigwait({{signal.SIGTERM}})
+print("finishing", flush=True)
 """
     async with serving(child(program, liveness.port)) as run:
         _, connection = await liveness.next_process()
@@ -401,10 +399,12 @@ async def test_a_child_is_added_and_removed_while_the_service_runs(
 
 async def test_a_signal_reaches_the_running_child(events: Events) -> None:
     program = """
-import signal, time
-signal.signal(signal.SIGHUP, lambda number, frame: print("reloaded", flush=True))
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 print("ready", flush=True)
-while True: time.sleep(600)
+while True:
+    signal.sigwait({signal.SIGHUP})
+    print("reloaded", flush=True)
 """
     process = child(program)
     assert not process.send_signal(signal.SIGHUP)
