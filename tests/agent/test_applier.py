@@ -336,6 +336,48 @@ async def test_a_file_changed_by_hand_is_left_until_the_next_assignment() -> Non
 
 
 @simulated
+async def test_a_file_changed_by_hand_during_the_health_check_is_explained() -> None:
+    agent = ApplyingAgent()
+
+    def change_file(running: str | None) -> bool:
+        if running == V2:
+            agent.proxy.text, agent.proxy.modified = V3, START
+        return True
+
+    agent.proxy.is_healthy = change_file
+    async with agent.running():
+        await agent.apply(task("api@2"))
+
+        running = await agent.applier.observe()
+
+    assert (running.version, running.hash) == ("api@2", content_hash(V3))
+    assert running.message.endswith("since 2025-01-01T00:00:00Z, it was changed by hand (system)")
+    assert await agent.state_dir.load_applied() == V2
+
+
+@simulated
+async def test_changes_by_hand_are_named_once_the_disk_has_space_for_the_version() -> None:
+    agent = ApplyingAgent()
+    agent.proxy.is_healthy = lambda running: agent.proxy.text != V2 or _fill(agent.state_dir)
+    async with agent.running():
+        await agent.apply(task("api@2", marker="a1"))
+        agent.proxy.text = V1
+        assert "it was changed by hand;" in (await agent.applier.observe()).message
+        agent.state_dir.is_full, agent.proxy.is_healthy = False, lambda running: True
+        await agent.apply(task("api@2", marker="a2"))
+        agent.proxy.text = V1
+
+        running = await agent.applier.observe()
+
+    assert running.message.endswith('it was changed by hand (upstreams "a")')
+
+
+def _fill(state_dir: MemoryStateDir) -> bool:
+    state_dir.is_full = True
+    return True
+
+
+@simulated
 async def test_what_cannot_be_put_back_is_tried_again() -> None:
     before = ApplyingAgent()
     async with before.running():

@@ -131,8 +131,11 @@ class ProxyActions:
         )
 
     async def keep_text(self, apply: Apply) -> None:
-        """Keep the text that was applied, to compare the file with it, and to put it back."""
-        text = (await self._proxy.read()).text
+        """Keep the text that was applied, to compare the file with it, and to put it back.
+
+        Someone may have changed the file since it was written. After a restart of the agent only the file has it.
+        """
+        text = (await self._proxy.read()).text if self._prepared is None else self._prepared.text
         if text is not None and text_hash(text) == apply.candidate:
             await self._state_dir.save_applied(text)
 
@@ -270,9 +273,9 @@ class ProxyActions:
     async def _differences(self, applied: Applied, text: str, found: str) -> tuple[str, ...]:
         if self._compared[:2] != (applied.file_hash, found):
             before = await self._state_dir.load_applied()
-            differences: tuple[str, ...] = ()
-            if before is not None and text_hash(before) == applied.file_hash:
-                differences = await _off_loop(text, partial(_changes, before, text))
+            if before is None or text_hash(before) != applied.file_hash:
+                return ()  # it could not be kept; it may be when the version is applied once more
+            differences = await _off_loop(text, partial(_changes, before, text))
             self._compared = (applied.file_hash, found, differences)
         return self._compared[2]
 
