@@ -133,8 +133,9 @@ def handle_signals(
 
     With `on_hangup`, SIGHUP calls that instead and does not count. Without it, SIGHUP may be the first signal
     but never the second: the kernel and the shell each send one when a terminal closes. If SIGHUP is ignored at
-    startup, as under `nohup`, it stays ignored. These are Python's handlers and not the event loop's, because a
-    blocked loop would see no signal.
+    startup, as under `nohup`, it stays ignored, except with `on_hangup`: a program that asks for a reload could
+    not tell that there was none. These are Python's handlers and not the event loop's, because a blocked loop
+    would see no signal.
     """
     loop = asyncio.get_running_loop()
     has_received = False
@@ -152,7 +153,8 @@ def handle_signals(
         has_received = True
         loop.call_soon_threadsafe(on_first, received)
 
-    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    stays_ignored = on_hangup is None and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    ignored = {signal.SIGHUP} if stays_ignored else set()
     previous = {number: signal.signal(number, handle) for number in handled if number not in ignored}
     try:
         yield
