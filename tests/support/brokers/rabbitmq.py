@@ -81,7 +81,7 @@ class Inbox:
         self._exchange = exchange
         self._queue = queue
         self._routing_key = routing_key
-        self._is_consuming = False
+        self._consuming: asyncio.Future[str] | None = None
         self._arrived: list[AbstractIncomingMessage] = []
         self._arrival = asyncio.Event()
         self._marker = ""
@@ -138,9 +138,9 @@ class Inbox:
                 await asyncio.sleep(0.01)
 
     async def _consume(self) -> None:
-        if not self._is_consuming:
-            self._is_consuming = True
-            await self._queue.consume(self._take, no_ack=True)
+        if self._consuming is None:
+            self._consuming = asyncio.ensure_future(self._queue.consume(self._take, no_ack=True))
+        await asyncio.shield(self._consuming)  # a call that is cancelled closes the channel
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
         if message.message_id == self._marker:
