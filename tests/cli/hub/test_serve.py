@@ -8,6 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from sentinel.cli.hub.command import hub as command
+from sentinel.hub.settings import HubSettings
+from sentinel.runtime.secrets import Secret
+from sentinel.runtime.settings import loader
 
 SAFE = ("--listen", "127.0.0.1:0", "--listen-grpc", "127.0.0.1:0", "--insecure")
 
@@ -94,6 +97,16 @@ def test_the_key_of_secrets_is_given_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert "SENTINEL_SECRETS_KEY:1: expected 32 bytes in base64" in damaged
     assert "expected no secret here; use secrets_key_file" in in_a_flag
     assert "hunter2" not in twice + damaged + in_a_flag
+
+
+def test_the_key_of_secrets_is_no_misspelled_setting() -> None:
+    loaded = loader.load(HubSettings, environ={"SENTINEL_SECRETS_KEY": "hunter2", "SENTINEL_SECRET_KEY": "x"})
+
+    assert loaded.settings is not None
+    assert loaded.settings.secrets_key == Secret("hunter2")
+    assert loaded.warnings == (
+        "SENTINEL_SECRET_KEY is not a setting and is ignored; did you mean SENTINEL_SECRETS_KEY?",
+    )
 
 
 def test_all_problems_are_told_at_once() -> None:

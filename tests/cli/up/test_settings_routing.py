@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from sentinel.cli.up.settings_routing import SettingsRouting
+from sentinel.hub.settings import HubSettings
+from sentinel.runtime.secrets import Secret
+from sentinel.runtime.settings.schema import EnvironmentSecret
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -39,6 +44,24 @@ def test_a_variable_goes_to_the_structs_that_know_it() -> None:
 
     assert routing.environ(First).keys() == {"SENTINEL_INTERVAL", "SENTINEL_LOG__LEVEL", "PATH"}
     assert routing.environ(Second).keys() == {"SENTINEL_TIMEOUT", "SENTINEL_LOG__LEVEL", "PATH"}
+
+
+class WithSecret(msgspec.Struct, frozen=True):
+    key: Annotated[Secret | None, EnvironmentSecret("SENTINEL_KEY", "use another way")] = None
+
+
+def test_the_variable_of_a_secret_goes_to_the_struct_that_reads_it() -> None:
+    routing = SettingsRouting((First, WithSecret), environ={"SENTINEL_KEY": "k"}, sets=())
+
+    assert routing.environ(First) == {}
+    assert routing.environ(WithSecret) == {"SENTINEL_KEY": "k"}
+    assert routing.misspelled_variables() == []
+
+
+def test_the_hub_of_up_gets_its_key() -> None:
+    routing = SettingsRouting((First, HubSettings), environ={"SENTINEL_SECRETS_KEY": "k"}, sets=())
+
+    assert routing.environ(HubSettings) == {"SENTINEL_SECRETS_KEY": "k"}
 
 
 def test_an_unknown_variable_is_warned_about_with_the_closest_of_all() -> None:

@@ -69,7 +69,8 @@ class SettingsRouting:
 
     def _known_variables(self, declared: Section) -> set[str]:
         given, _ = from_environment(declared, self._environ, PREFIX)
-        return {each.at.name for each in given}
+        # The variable of a secret is not that of its key.
+        return {each.at.name for each in given} | {read_from for _, read_from in variables(declared, PREFIX)}
 
 
 def _keys(declared: Section) -> list[str]:

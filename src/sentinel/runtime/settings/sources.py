@@ -92,13 +92,15 @@ def from_environment(
 def misspelling_warnings(unknown: Iterable[str], suggestions: Mapping[str, str], prefix: str) -> list[str]:
     """Return a warning for each unknown variable that resembles a known one.
 
-    `suggestions` maps each variable that a user may have meant to the variable that the warning suggests.
+    `suggestions` maps each variable that a user may have meant to the variable that the warning suggests. One that
+    would be suggested is known, as that of a secret is.
     """
+    known = {*suggestions.values(), *_OTHER_VARIABLES}
     # Compared without the prefix: the part that all have in common must not count as similarity.
     bare = {variable.removeprefix(prefix): suggestion for variable, suggestion in suggestions.items()}
     warnings = []
     for name in sorted(unknown):
-        if name not in _OTHER_VARIABLES and not _SERVICE_LINK.fullmatch(name):
+        if name not in known and not _SERVICE_LINK.fullmatch(name):
             near = closest_match(name.removeprefix(prefix), bare, cutoff=0.65)
             if near is not None:
                 warnings.append(printable(f"{name} is not a setting and is ignored; did you mean {bare[near]}?"))
@@ -163,7 +165,7 @@ class _ObjectTreeBuilder:
 
 
 def variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the variable of each setting, and the variable to suggest for it."""
+    """Yield the variable of each setting, and the one that it is read from, which differs for a secret."""
     for field in section.fields:
         name = prefix + field.key.upper()
         yield name, field.type.variable if isinstance(field.type, EnvironmentSecret) else name
