@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from bench.processes import memory
 from tests.support.missing_service import skip_or_fail
-from tests.support.processes.agent import Host
+from tests.support.processes.agent import AgentProcess, Host
 from tests.support.processes.hub import RunningHub, serving
 from tests.support.tcp_proxy import TcpProxy
 from tools.services.server import free_port
@@ -22,6 +24,7 @@ INTERVAL = "--set=heartbeat_interval=1s"
 THRESHOLD = "--set=offline_threshold=5s"
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "sentinel-agent.service"
 MORTAL = ("-m", "tests.e2e.mortal_agent")
+SESSION_STEPS = ("hub.registered", "stream.opened", "config.fetched", "apply.done", "heartbeat.answered")
 CRASH_POINTS = range(3, 19, 3)
 """Writes of an agent, of which the first two are at its start."""
 RESTRICTED = ("-m", "tests.e2e.system_calls")
@@ -69,6 +72,58 @@ async def test_an_assigned_version_is_applied_and_reported(hub: RunningHub, tmp_
         assert await agent.stop() == 0
         assert await host.name() == "second"
     assert (await hub.call("GET", "instances/edge-1"))["state"] == "online"
+
+
+async def test_sessions_take_their_steps_in_order(database_url: str, tmp_path: Path) -> None:
+    # Heartbeats are so rare that the first one waits until the version is applied.
+    async with (
+        serving(database_url, "--set=heartbeat_interval=10s") as hub,
+        TcpProxy("127.0.0.1", int(hub.address.rpartition(":")[2])) as network,
+    ):
+        host = Host(tmp_path / "host", hub=f"127.0.0.1:{network.port}")
+        del host.settings["instance"]["id"]
+        await hub.save(host.content("first"), host.content("second"))
+        async with host.serving():
+            async with host.agent() as agent:
+                made_id = (await agent.until_event("service.starting"))["instance"]
+                await hub.until_instance(made_id, state="online")
+            await hub.assign(made_id, 1)
+            async with host.agent(log={"level": "debug"}) as agent:
+                await agent.until_event("heartbeat.answered")
+                first = _steps(agent, since=0)
+                registered = (await hub.call("GET", "instances"))["total"]
+
+                await network.cut()
+                await agent.until_event("hub.unavailable")
+                await hub.assign(made_id, 2)
+                since = len(agent.lines)
+                await network.accept()
+                await agent.until_event("stream.opened", since=since)
+                await agent.until_event("heartbeat.answered", since=since)
+                again = _steps(agent, since=since)
+            assert await host.name() == "second"
+
+    assert registered == 1
+    assert first == [*SESSION_STEPS]
+    assert again[:3] == ["hub.registered", "config.fetched", "apply.done"]
+    assert {*again[3:5]} == {"stream.opened", "heartbeat.answered"}
+
+
+async def test_a_content_that_is_not_what_its_hash_says_is_not_applied(
+    hub: RunningHub, database_url: str, tmp_path: Path
+) -> None:
+    host = Host(tmp_path / "host", hub=hub.address)
+    await hub.save(host.content("first"))
+    with closing(sqlite3.connect(database_url.removeprefix("sqlite:///"))) as database, database:
+        database.execute("UPDATE hub_config_versions SET content = CAST(content || '// damaged' AS BLOB)")
+    async with host.serving(), host.agent() as agent:
+        await hub.until_instance("edge-1", state="online")
+        await hub.assign("edge-1", 1)
+        failed = await agent.until_event("apply.failed")
+        await hub.until_instance("edge-1", message=f"api@1: {failed['reason']}", in_sync=False)
+
+        assert failed["reason"].startswith("hash mismatch: expected ")
+        assert await host.name() == "initial"
 
 
 async def test_a_killed_hub_changes_nothing_for_the_proxy(database_url: str, tmp_path: Path) -> None:
@@ -303,6 +358,11 @@ async def test_an_agent_stays_within_its_memory(hub: RunningHub, tmp_path: Path)
             await hub.until_instance("edge-1", in_sync=True, assigned=f"api@{number}")
 
         assert memory(agent.pid).resident <= 64
+
+
+def _steps(agent: AgentProcess, *, since: int) -> list[str]:
+    """Return what happened in the session, in order."""
+    return [line["event"] for line in agent.lines[since:] if line.get("event") in SESSION_STEPS]
 
 
 async def _until_over(hub: RunningHub, deployment_id: str) -> str:

@@ -17,12 +17,15 @@ import aiohttp
 import msgspec
 import pytest
 
+from sentinel.core.agent.apply import Step
+from sentinel.core.agent.state import AgentState
 from sentinel.core.hub.versions import content_hash
 from tests.support.agent.disks import fill, read_only, small_disk
 from tests.support.processes.proxy import ProxyProcess
 
 _PROGRAM = ("-m", "tests.e2e.applier_process")
 _MAX_POINTS = 120
+APPLYING = (Step.RENDERING, Step.TESTING, Step.WRITING, Step.RELOADING, Step.CHECKING)
 _HEALTH = 'route "health" { priority high; matches { path "/health" }; builtin-handler "health" }'
 
 
@@ -154,14 +157,21 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
 
 async def _kill_at_each_write(
     host: Host, name: str, check: Callable[[Host, Sequence[dict[str, Any]]], None]
-) -> int:
-    """Kill the agent at its first, second … write while it applies a version, and start it again."""
+) -> Sequence[Step]:
+    """Kill the agent at its first, second … write while it applies a version, and start it again.
+
+    Returns at which steps of the apply it was killed.
+    """
+    host.configure(test_command=["grep", "listeners", "{config}"])
     prepared = host.folder / "prepared"
     shutil.copytree(host.state, prepared, symlinks=True)
+    steps: list[Step] = []
     for point in range(1, _MAX_POINTS):
         killed = await host.apply(name, "--order", "d-1", "--die-at", point)
         if killed.code != -signal.SIGKILL:
-            return point - 1
+            return steps
+        apply = msgspec.json.decode((host.state / "state.json").read_bytes(), type=AgentState).apply
+        steps += [apply.step] if apply is not None else []
         assert host.file.read_text() in (host.texts["api@1"], host.texts[name])
         assert 200 in (await host.status("/v1"), await host.status(f"/v{name[-1]}"))
 
@@ -181,9 +191,9 @@ async def test_an_agent_killed_at_any_write_completes_after_a_restart(host: Host
         assert (running["version"], running["hash"]) == ("api@2", content_hash(host.texts["api@2"]))
         assert running["message"] == ""
 
-    points = await _kill_at_each_write(host, "api@2", check)
+    steps = await _kill_at_each_write(host, "api@2", check)
 
-    assert points > 15
+    assert {*steps} == {*APPLYING}
     await host.until_serving("v2")
 
 
@@ -195,9 +205,9 @@ async def test_an_agent_killed_while_a_version_fails_ends_with_the_one_before(ho
         assert host.file.read_text() == host.texts["api@1"]
         assert (running["version"], running["hash"]) == ("api@1", content_hash(host.texts["api@1"]))
 
-    points = await _kill_at_each_write(host, "api@3", check)
+    steps = await _kill_at_each_write(host, "api@3", check)
 
-    assert points > 15
+    assert {*steps} == {*Step} - {Step.ENDED}
     assert await host.status("/health") == 200
 
 
