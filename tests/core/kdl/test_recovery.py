@@ -175,9 +175,46 @@ def test_a_brace_behind_other_text_says_nothing_about_indentation() -> None:
     assert kdl.parse(text).problems[0].suggestion == "write } where the block ends"
 
 
-@pytest.mark.parametrize("text", ["a 1\x002", "a #t\x00", "a b/\x00", "1\x00 1", 'a "\\\x00"'])
+@pytest.mark.parametrize(
+    "text", ["a 1\x002", "a #t\x00", "a b/\x00", "1\x00 1", 'a "\\\x00"', 'a b=\x00"c"', 'a ""\x00']
+)
 def test_a_disallowed_character_causes_no_other_problem(text: str) -> None:
     assert [problem.code for problem in kdl.parse(text).problems] == [Code.DISALLOWED_CHARACTER]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('a "b\x00" 1', "a 1"),
+        ('a "b\x00"="c" 1', "a 1"),
+        ('a b="c\x00" 1', "a 1"),
+        ('a ["b\x00"] 1', "a 1"),
+        ('a "\x00"', "a"),
+    ],
+)
+def test_a_value_with_a_disallowed_character_counts_as_lost(text: str, expected: str) -> None:
+    node = kdl.parse(text).document.nodes[0]
+
+    assert node.is_damaged
+    assert kdl.print_document(kdl.Document((node,))) == f"{expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("\x00a 1", "a 1"), ("a\x00b 1", "ab 1"), ("a \x00 1 \x00", "a 1"), ("a {\x00 b }\x00", "a {\n    b\n}")],
+)
+def test_a_disallowed_character_elsewhere_counts_as_removed(text: str, expected: str) -> None:
+    node = kdl.parse(text).document.nodes[0]
+
+    assert not node.is_damaged
+    assert kdl.print_document(kdl.Document((node,))) == f"{expected}\n"
+
+
+def test_an_escape_may_write_a_disallowed_character() -> None:
+    parsed = kdl.parse(r'a "\u{1a}"')
+
+    assert parsed.is_valid
+    assert parsed.document.nodes[0].arguments[0].value == "\x1a"
 
 
 @pytest.mark.parametrize("text", ['a b"c', 'a "x b="y"', '"""\n""""', 'a "x\\', 'a "\\', 'a "x\\\n', 'a k="x"y"'])

@@ -115,6 +115,15 @@ def test_a_quote_that_is_missing_is_one_problem(quote: int) -> None:
     assert [(problem.level, problem.code) for problem in report.problems] == [(Level.SYNTAX, "unclosed-string")]
 
 
+@pytest.mark.parametrize("disallowed", [b"\x01", b"\xff\xfe", "\ufeff".encode(), "\u200e".encode()])
+def test_a_disallowed_character_is_one_problem_anywhere(disallowed: bytes) -> None:
+    text = VALID.encode()
+    for at in range(1, len(text) + 1):
+        report = check(kdl.parse(text[:at] + disallowed + text[at:]))
+
+        assert [problem.level for problem in report.problems] == [Level.SYNTAX], text[:at]
+
+
 @pytest.mark.parametrize("brace", [at for at, char in enumerate(VALID) if char in "{}"])
 def test_a_wrong_brace_is_one_problem(brace: int) -> None:
     for wrong in ("[", "(", "{{") if VALID[brace] == "{" else ("]", ")"):

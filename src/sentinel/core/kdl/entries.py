@@ -67,8 +67,12 @@ def read_entry(scanner: Scanner, draft: Draft, *, is_spaced: bool) -> bool:
     if scanner.kind is Kind.EQUALS and token.kind is Kind.OTHER and "?" in token.value:
         token = read_query(scanner, token)
     is_followed_by_space = scanner.skip_space()
+    is_unreadable = scanner.is_unreadable(token.start, token.end)
+    draft.is_damaged |= is_unreadable
     if scanner.kind is not Kind.EQUALS:
-        draft.arguments.append(read_value(scanner, token, annotation))
+        value = read_value(scanner, token, annotation)
+        if not is_unreadable:
+            draft.arguments.append(value)
         return is_followed_by_space
     name = read_name(scanner, token, "the name of a property")
     if annotation is not None:
@@ -78,11 +82,11 @@ def read_entry(scanner: Scanner, draft: Draft, *, is_spaced: bool) -> bool:
         annotation = None
     scanner.advance()
     scanner.skip_space()
-    value = _property_value(scanner, name)
-    if value is None:
+    found = _property_value(scanner, name)
+    if found is None:
         draft.is_damaged = True
-    else:
-        draft.properties.append(Property(name, value, token.line, token.column))
+    elif not is_unreadable:
+        draft.properties.append(Property(name, found, token.line, token.column))
     return False
 
 
@@ -131,13 +135,18 @@ def _property_value(scanner: Scanner, name: str) -> Value | None:
         read_list(scanner, in_property=True)
         scanner.skip_to(NODE_ENDS_OR_BLOCK)
         return None
-    return read_value(scanner, take(scanner), annotation)
+    token = take(scanner)
+    value = read_value(scanner, token, annotation)
+    return None if scanner.is_unreadable(token.start, token.end) else value
 
 
 def _list(scanner: Scanner, draft: Draft) -> None:
+    start = scanner.start
     values = read_list(scanner)
     if values is None:
         scanner.skip_to(NODE_ENDS_OR_BLOCK)
+        draft.is_damaged = True
+    elif scanner.is_unreadable(start, scanner.start):
         draft.is_damaged = True
     else:
         draft.arguments += values

@@ -30,6 +30,7 @@ from sentinel.core.kdl.lex import (
 from sentinel.core.kdl.printer import print_name
 from sentinel.core.kdl.problems import Code, Problem, ProblemList, shortened
 from sentinel.core.kdl.repairs import RepairingScanner, Repairs
+from sentinel.core.kdl.source import REPLACEMENT
 from sentinel.core.kdl.values import KEYWORDS, read_name, take, warn_of_url
 
 MAX_DEPTH: Final = 64
@@ -198,9 +199,10 @@ class _Parser:
 
     def _name(self) -> str | None:
         """Read the name of a node, or report that there is none and go to its block or end."""
-        scanner = self._scanner
+        scanner, start = self._scanner, self._scanner.start
         if scanner.kind in VALUES and (scanner.kind is not Kind.OTHER or scanner.value not in _BRACKETS):
-            return read_name(scanner, take(scanner), "the name of a node")
+            name = read_name(scanner, take(scanner), "the name of a node")
+            return name.replace(REPLACEMENT, "") if scanner.is_unreadable(start, scanner.start) else name
         suggestion = 'write a name before {, such as "server" {' if scanner.kind is Kind.OPEN else None
         scanner.report_here(Code.MISSING_NAME, f"expected the name of a node, got {scanner.got()}", suggestion)
         scanner.skip_to(NODE_ENDS_OR_BLOCK)

@@ -27,6 +27,7 @@ class Source:
 
     def __init__(self, text: str, problems: ProblemList, *, start: int = 0, edits: Edits | None = None) -> None:
         self.text = text
+        self._has_replacements = REPLACEMENT in text
         self.problems = problems
         self._edits = edits
         self.warnings = ProblemList()
@@ -74,6 +75,10 @@ class Source:
     def is_replaced(self, piece: str) -> bool:
         """Whether a piece of the text contains a disallowed character, which is reported already."""
         return REPLACEMENT in piece
+
+    def is_unreadable(self, start: int, end: int) -> bool:
+        """Whether a piece of the text contains a disallowed character, so that nobody can tell what was meant."""
+        return self._has_replacements and self.is_replaced(self.text[start:end])
 
     def edit(self, start: int, end: int, text: str) -> None:
         """Note what should stand here instead, if the document is going to be rewritten.

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from sentinel.core.kdl.characters import DISALLOWED, NEWLINE
+from sentinel.core.kdl.characters import DISALLOWED, NEWLINE, NEWLINES, SPACES
 from sentinel.core.kdl.edits import Edits
 from sentinel.core.kdl.problems import Code, ProblemList
 from sentinel.core.kdl.source import REPLACEMENT, Source
@@ -18,6 +18,11 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 _INVALID_BYTES: Final = "\udc80-\udcff"
 """How `surrogateescape` decodes bytes that are not UTF-8."""
 _DISALLOWED: Final = re.compile(f"[{_INVALID_BYTES}]+|[{DISALLOWED}]")
+_NOT_IN_WORDS: Final = rf'{SPACES}{NEWLINES}{{}}();="'
+_OUTSIDE_WORDS: Final = re.compile(
+    rf'(?<![^{_NOT_IN_WORDS}])(?!(?<="){REPLACEMENT}++"){REPLACEMENT}++(?![^{_NOT_IN_WORDS}])'
+)
+"""Replacements that are not part of a name or value. Quotes alone around one are those of a string."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -56,6 +61,8 @@ def read(source: str | bytes, problems: ProblemList, *, edits: Edits | None = No
     for found in _DISALLOWED.finditer(text, start):
         _report(reporter, found, is_bytes=is_bytes)
     replaced = text[:start] + _DISALLOWED.sub(lambda found: REPLACEMENT * len(found[0]), text[start:])
+    if edits is None:
+        replaced = _OUTSIDE_WORDS.sub(lambda found: " " * len(found[0]), replaced)
     return Text(replaced, start)
 
 
