@@ -68,7 +68,7 @@ async def test_after_three_failed_health_checks_the_version_before_runs() -> Non
         running = await agent.applier.observe()
 
     assert agent.proxy.text == agent.proxy.running == V1
-    assert agent.proxy.calls.count("check_health") == 3 + 1 + 1  # in vain, after the way back, for the heartbeat
+    assert agent.proxy.calls.count("check_health") == 3 + 1 + 1  # the attempts, after restoring, for the heartbeat
     assert agent.told[-1].state is ReportState.FAILED
     assert agent.told[-1].message == "health check failed after 3 attempts"
     assert agent.told[-1].details == "http://127.0.0.1:8088/health: responded 503"

@@ -255,7 +255,7 @@ class Applier:
             return applying.Failed(f"internal error while trying to {action}: {type(error).__name__}")
 
     async def _result(self, apply: applying.Apply, event: applying.Event) -> Applied | None:
-        """Return what runs if this event ends the apply well."""
+        """Return what runs if this event ends the apply successfully."""
         if apply.step is not applying.Step.CHECKING or isinstance(event, applying.Failed):
             return None
         try:
@@ -281,7 +281,7 @@ class Applier:
         await self._look()
 
     async def _put_back(self, applied: Applied) -> None:
-        """Put the last good version where it was if the file has vanished, and the secrets that belong to it."""
+        """Restore the file of the last good version and its secrets if the file is missing."""
         problem = ""
         try:
             if await self._actions.put_back(applied):
@@ -359,7 +359,7 @@ class Applier:
 
 
 def _restarted_proxy(state: AgentState, process_id: int | None) -> AgentState:
-    """A proxy with another process than the one that lacked a restart has been restarted."""
+    """Note that the proxy has been restarted, if it lacked a restart and its process is another one now."""
     applied = state.applied
     if applied is None or not applied.lacks_restart or process_id in (None, applied.lacks_restart):
         return state

@@ -22,7 +22,7 @@ from sentinel.ports.hub_client import (
 
 
 class ApplierLink:
-    """Everything that concerns configurations. Calls raise what `HubClient` raises, but no `CallRefused`."""
+    """Everything that concerns configurations. Calls raise what `HubClient` raises, except `CallRefused`."""
 
     def __init__(self, *, client: HubClient, applier: Applier, observer: AgentObserver) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class ApplierLink:
             if content.version == task.version:
                 self._applier.supply(task, content)
             else:
-                # It would send the same again, as often as it is asked.
+                # Asking again would bring the same version.
                 self._applier.cannot_fetch(task, f"the hub sent another version instead of {task.version}")
 
     async def deliver_reports(self) -> bool:

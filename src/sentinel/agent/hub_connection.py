@@ -37,12 +37,12 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 
 DEREGISTER_ATTEMPTS: Final = 5
 STOP_TIMEOUT: Final = timedelta(minutes=1)
-"""For the proxy to stop, if the hub does not say it."""
+"""How long the proxy may take to stop, if the hub does not say."""
 _MARGIN: Final = timedelta(seconds=2)
-"""To deregister in, once the proxy has stopped or not."""
+"""How long deregistering may take, whether or not the proxy has stopped."""
 _ENOUGH_HEARTBEATS: Final = 2
 """A session with so many answered heartbeats has worked. One with fewer may end the same way again at once."""
-_FAREWELL_TIMEOUT: Final = timedelta(seconds=5)
+_DEREGISTER_TIMEOUT: Final = timedelta(seconds=5)
 
 
 class HubConnection:
@@ -226,11 +226,11 @@ class HubConnection:
         return max(self._drain.timeout - _MARGIN, self._drain.timeout / 2)
 
     async def _deregister_quickly(self) -> None:
-        """Leave the fleet, if the hub is there. A service that stops has not much time."""
+        """Leave the fleet, if there is a session. A service that stops has little time."""
         if not self._has_session:
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL_TIMEOUT.total_seconds()):
+            async with asyncio.timeout(_DEREGISTER_TIMEOUT.total_seconds()):
                 await self._deregister("the agent stops")
 
     async def _deregister(self, reason: str) -> HubFailure | None:

@@ -65,7 +65,7 @@ class HubSession:
     ) -> None:
         """`on_online` is called when the first heartbeat was answered. The first heartbeat reports `problem`."""
         self.answered = 0
-        """Heartbeats."""
+        """How many heartbeats were answered."""
         self._client = client
         self._applier = applier
         self._link = link
@@ -83,7 +83,7 @@ class HubSession:
         self._applier_changed = asyncio.Event()
 
     async def run(self, registration: Registration, uptime: Callable[[], timedelta], *, is_first: bool) -> None:
-        """Run until a call fails, which is raised, perhaps in a group."""
+        """Run until a call fails. Raises its error, which may be in an exception group."""
         session = await self._client.register(registration)
         self._on_registered()
         self._observer.registered(session)
@@ -171,7 +171,7 @@ class HubSession:
             self._subscribed.set()
             self._observer.unsubscribed(failure)
             if isinstance(failure, SessionEnded):
-                self._sampling.tick.set()  # the answer to a heartbeat says whether that is so
+                self._sampling.tick.set()  # the answer to a heartbeat shows whether the session has ended
             failures = 0 if monotonic() - opened > _STABLE.total_seconds() else failures + 1
             await self._clock.sleep(STREAM_BACKOFF.delay(max(0, failures - 1), self._jitter()))
 

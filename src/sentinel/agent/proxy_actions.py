@@ -144,9 +144,9 @@ class ProxyActions:
         return _hash_of(await self._proxy.read())
 
     async def put_back(self, applied: Applied) -> bool:
-        """Let the file and the secrets be those of the applied version if the file has vanished.
+        """Restore the file and the secrets of the applied version if the file is missing.
 
-        Returns whether it had. Raises `ProxyFailure` and `StateDirFailure`.
+        Returns whether it was. Raises `ProxyFailure` and `StateDirFailure`.
         """
         await self._state_dir.use_secrets(applied.secrets)
         file = await self._proxy.read()

@@ -54,7 +54,7 @@ class SecretValues:
                     if _PEM in text:
                         values[str(reference)] = text.encode()
                     elif is_secret_name(reference.name) and not text.startswith("/"):
-                        # A token is no path. The file and messages of the proxy would show it to everybody.
+                        # A token must not pass as a path: the proxy's file and messages would show it.
                         raise SecretFailure(f"{reference}: expected PEM, or an absolute path")
                     else:
                         paths[str(reference)] = text

@@ -149,15 +149,15 @@ class RolloutService:
         return await self._command(caller, deployment_id, "pause", Pause())
 
     async def resume(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
-        """Go on."""
+        """Continue a paused deployment."""
         return await self._command(caller, deployment_id, "resume", Resume())
 
     async def promote(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
-        """End the watch over the canaries."""
+        """Begin the next batch without waiting for the analysis of the canaries."""
         return await self._command(caller, deployment_id, "promote", Promote())
 
     async def abort(self, caller: Caller, deployment_id: str) -> DeploymentRecord:
-        """Begin no batch any more. What is in flight finishes."""
+        """Begin no further batch. Instances in flight finish."""
         return await self._command(caller, deployment_id, "abort", Abort())
 
     async def rollback(self, caller: Caller, deployment_id: str) -> DeploymentRecord:

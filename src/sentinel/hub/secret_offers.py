@@ -1,9 +1,8 @@
 """Tells instances that a secret has changed which their configuration needs.
 
 An agent asks for secrets when it fetches a configuration, so it is told to fetch the assigned version once more. A
-secret may have thousands of users. They are told in batches, each a transaction that also notes how far it got, so
-that a hub which stops in between leaves nobody out: it, or another one, goes on after the last instance that was
-told.
+secret may have thousands of users. They are told in batches, each a transaction that also stores how far it got.
+If a hub stops in between, it or another one goes on after the last instance that was told.
 """
 
 from __future__ import annotations

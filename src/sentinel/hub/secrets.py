@@ -96,9 +96,9 @@ class Secrets:
         return [name for name in names if name not in known]
 
     async def for_instance(self, needed: Sequence[str], assigned: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the values of the secrets that a version needs, of those that the assigned version names, too.
+        """Return the values of the secrets that both a version and the assigned version name.
 
-        Both are references of a version. Raises `Misconfigured` if a value cannot be decrypted.
+        `needed` and `assigned` are their references. Raises `Misconfigured` if a value cannot be decrypted.
         """
         allowed = frozenset(secret_names.names(assigned))
         names = [name for name in secret_names.names(needed) if name in allowed]

@@ -89,8 +89,11 @@ class RolloutTransaction(Protocol):
     """
 
     def lock_targets(self) -> None:
-        """Wait for other transactions that have called this. Who looks whether instances are free, and then takes
-        them, calls it first, before anything else is locked."""
+        """Wait for other transactions that have called this.
+
+        A transaction that checks whether instances are free, and then takes them, calls this before it locks
+        anything else.
+        """
 
     def deployment(self, deployment_id: str) -> DeploymentRecord | None:
         """Return a deployment, and lock it until the transaction ends."""

@@ -99,7 +99,7 @@ class Forwarder:
         url = request.rel_url
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
             await request.writer.write(_CONTINUE)
-            request.writer.output_size = 0  # so that a failure can still be said: no response has begun
+            request.writer.output_size = 0  # so that a failure can still be reported: no response has begun
         try:
             return await pool.session.request(
                 request.method,

@@ -151,7 +151,7 @@ class _Connection(web.RequestHandler):
         is_flushed = not self.transport.get_write_buffer_size()
         self.force_close()
         if is_flushed:
-            # With TLS the transport would now wait for the client to say goodbye, too.
+            # With TLS the transport would also wait until the client closes the connection.
             self._owner.connection_closed(self)
 
     def request_began(self, body: StreamReader) -> None:
@@ -188,7 +188,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        if isinstance(exc, ConnectionError):  # the client's: a target's is handled where it happens
+        if isinstance(exc, ConnectionError):  # the client's: errors of targets are handled by `forwarding`
             self._log.debug("request.client_gone", error=exc)
         elif exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self._log.exception("request.failed", error=exc, path=request.path)

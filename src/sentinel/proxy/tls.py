@@ -23,7 +23,7 @@ def uses_tls(listener: Listener) -> bool:
 
 
 def can_be_served(listener: Listener) -> bool:
-    """Whether a listener has the certificate that it needs. One that is obtained by ACME it has not."""
+    """Whether a listener has the certificate that it needs. False if it is obtained by ACME."""
     return listener.tls is not None or not uses_tls(listener)
 
 

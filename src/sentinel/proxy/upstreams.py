@@ -230,7 +230,7 @@ def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
 
 
 class Upstreams:
-    """All upstreams in use, and those that are still being used up."""
+    """All upstreams in use, and retired ones whose requests have not ended."""
 
     def __init__(self, *, clock: Clock, log: Log) -> None:
         self._clock = clock

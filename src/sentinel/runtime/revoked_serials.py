@@ -24,7 +24,7 @@ def hexadecimal(serial: int) -> str:
 
 
 def read(path: Path) -> frozenset[int]:
-    """Return the revoked serials. Raises `Misconfigured` if the file cannot be read, or a line is no serial."""
+    """Return the revoked serials. Raises `Misconfigured` if the file cannot be read, or a line is not a serial."""
     return _parse(bounded_file.read(path, max_bytes=_MAX_BYTES), path)
 
 

@@ -56,7 +56,7 @@ _PLAIN_VALUES = re.compile(
     r"|failed|not|no|is|was|must|cannot|has|the|an?",
     re.IGNORECASE,
 )
-"""Unquoted words that follow a name in a sentence and are no secrets."""
+"""Unquoted words that follow a name in a sentence and are not secrets."""
 _COUNT = re.compile(r"[0-9]{1,4}")
 _PASSWORD = re.compile(r"pass|pwd", re.IGNORECASE)
 

@@ -56,7 +56,7 @@ def _selector(context: click.Context, parameter: click.Parameter, text: str | No
 def _canaries(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> int | str | dict[str, str] | None:
-    """Parse how many canaries there are, or which. What is no count is a selector."""
+    """Parse how many canaries there are, or which. A text that is not a count is a selector."""
     if text is None or text[:1].isdigit() or text.startswith("-"):
         return _count(context, parameter, text)
     selector = _selector(context, parameter, text)

@@ -55,7 +55,7 @@ def list_instances(
         server,
         lambda hub: hub.instances(selector=selector, state=state or ""),
         render=_lines,
-        # As if it had just been seen: that it was seen again is no change.
+        # Always the age "just now", because being seen again is not a change.
         compared=lambda instance: _row(instance, instance.last_seen_time),
         output=output,
         interval=interval if watch else None,

@@ -20,7 +20,7 @@ from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.log import LogSettings
 
 _MARGIN = timedelta(seconds=2)
-"""For closing what is left after the graceful shutdown, and for saying so."""
+"""How long it may take to close what is left after the graceful shutdown, and to log that."""
 
 
 @click.command()

@@ -14,7 +14,7 @@ from sentinel.core.hub.metrics_samples import Sample, thin_out
 
 MAX_AGE: Final = timedelta(hours=24)
 MAX_SAMPLES: Final = 4096
-"""A day at an interval of 30 seconds is 2,880. In a message, so many have a third of what the hub accepts."""
+"""A day at an interval of 30 seconds is 2,880. In a message, they take a third of what the hub accepts."""
 
 _FIRST_WIDTH: Final = timedelta(minutes=1)
 

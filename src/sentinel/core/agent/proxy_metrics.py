@@ -132,7 +132,7 @@ def _bound(labels: Mapping[str, str]) -> float | None:
         bound = float(labels.get("le", ""))
     except ValueError:
         return None
-    # A latency below zero is no latency.
+    # Latencies are not negative, so a bucket up to zero is left out.
     return bound if bound > 0 else None
 
 

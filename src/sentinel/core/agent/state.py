@@ -274,7 +274,7 @@ def _marker(task: Task) -> str:
 
 
 def _superseded(state: AgentState, by: Task) -> AgentState:
-    """Return the state without what is waiting. Who ordered it is told."""
+    """Return the state without the waiting task, and with a report that it was superseded."""
     waiting = state.waiting
     if waiting is None:
         return state

@@ -1,6 +1,6 @@
 """Compares an object with what the operator attested on it.
 
-Another of the operator's managers may change a field after it was attested, which is no mismatch. A map that
+Another of the operator's managers may change a field after it was attested, which is not a mismatch. A map that
 another manager took as a whole is one mismatch, whatever is different inside.
 """
 

@@ -31,7 +31,7 @@ class Glob(msgspec.Struct, frozen=True):
     @classmethod
     def compile(cls, text: str) -> Glob:
         """Compile a pattern. Every text is a valid one."""
-        # At odd indexes are the wildcards. A bracket that is not closed is no wildcard.
+        # At odd indexes are the wildcards. A bracket that is not closed is not a wildcard.
         parts = re.split(r"(\*\*|\*|\?|\[(?>!?\]?)[^]]*\])", text)
         pattern = "".join(_wildcard(part) if at % 2 else re.escape(part) for at, part in enumerate(parts))
         return cls(text, re.compile(pattern, re.DOTALL))

@@ -26,7 +26,7 @@ def after(previous: ResourceStatus | None, mirrored: Iterable[Condition], *, gen
 
     Only the current generation counts for an adapter that waits for another. So an adapter whose condition was
     True for an older generation and is True for this one has progressed, at the time of its report, although the
-    condition had no transition. A repeated or withdrawn condition is no progress and keeps the last values, so
+    condition had no transition. A repeated or withdrawn condition is not progress and keeps the last values, so
     neither the time nor the count ever decreases, not even with a new generation.
     """
     last = Progress() if previous is None else Progress(previous.last_progress_time, previous.progress_count)

@@ -45,7 +45,7 @@ def parse_path(text: str) -> tuple[str, ...]:
 
     Raises `TemplateError` for anything that Go does not read as a path.
     """
-    # The closing braces are on their own line, so that a minus at the end of the text is no trim marker.
+    # The closing braces are on their own line, so that a minus at the end of the text is not a trim marker.
     stream = iter(tokens("{{" + text + "\n}}")[1:])
     token = next(stream)
     names: list[str] = []

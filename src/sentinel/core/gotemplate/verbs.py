@@ -1,6 +1,6 @@
 """Format one value with one directive of `printf`, such as `%-8.3f`, `%+q` or `%#x`.
 
-As in Go, a verb that does not fit its value is no error. The text shows it: `%!d(string=x)`.
+As in Go, a verb that does not fit its value is not an error. The text shows it: `%!d(string=x)`.
 """
 
 from __future__ import annotations

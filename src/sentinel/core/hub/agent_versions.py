@@ -8,7 +8,7 @@ _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})([.+-].*)?", re.ASCII | re.D
 
 
 def is_supported(agent_version: str, hub_version: str) -> bool:
-    """Whether the hub serves an agent of this version. One that says nothing, or something else, is not judged."""
+    """Whether the hub serves an agent of this version. An unknown version is accepted."""
     agent, hub = _VERSION.fullmatch(agent_version), _VERSION.fullmatch(hub_version)
     if agent is None or hub is None:
         return True

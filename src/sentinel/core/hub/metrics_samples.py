@@ -60,8 +60,8 @@ def admit_buffered(
 ) -> Sequence[Sample]:
     """Return which of the samples that an agent has buffered are stored, one for each time, ascending.
 
-    They were taken after `latest`, the last sample that was stored, and before now. A time outside of that is of a
-    wrong clock, or the sample was stored already. In another order, counters would seem to be reset, so it is
+    They were taken after `latest`, the last sample that was stored, and before now. A sample with another time
+    comes from a wrong clock, or was stored already. In another order, counters would seem to be reset, so it is
     dropped, like what is implausible or older than the retention.
     """
     start = max(latest or _EPOCH, now - retention)

@@ -137,7 +137,7 @@ class _Advance:
             row = self._rows.get(facts.instance_id)
             if row is None:
                 continue
-            # What was observed is no change of ours, so it has no effects by itself.
+            # An observation is not a change by us, so it has no effects by itself.
             row = self._rows[row.instance_id] = rollout_row.observe(row, facts)
             if row.has_left:
                 self._put(self._without_left(row))
@@ -147,7 +147,7 @@ class _Advance:
                 self._put(rollout_row.soak(row, self._now))
 
     def _without_left(self, row: Row) -> Row:
-        """An instance that leaves on purpose says nothing about the version, so it is no failure."""
+        """An instance that leaves on purpose says nothing about the version, so it is not a failure."""
         if row.must_return:
             return rollout_row.end_return(row, RowState.ROLLBACK_FAILED, LEFT, self._now)
         if row.is_open or row.state is RowState.WAITING:
@@ -180,7 +180,7 @@ class _Advance:
             self._put(rollout_row.complete(row, step, event.message, self._now, self._min_healthy_time()))
 
     def _step_of(self, instance_id: str, is_rollback: bool) -> tuple[Row | None, Step | None]:
-        """Return the step that an agent speaks of, if that is the one that it has to take now."""
+        """Return the step that an agent reports on, if it is the current one."""
         row = self._rows.get(instance_id)
         step = None if row is None else row.step
         return (row, step) if step is not None and step.is_rollback == is_rollback else (None, None)
@@ -319,14 +319,14 @@ class _Advance:
         return self._now >= self._rollout.next_batch and not is_short_of_instances(self._rollout, self._rows)
 
     def _begin_batch(self) -> None:
-        """First see who cannot take part: if these are too many, nobody is sent anything."""
+        """Handle offline targets first: if too many of them fail, nothing is sent to the others."""
         position = self._rollout.batch + 1
         self._update(batch=position, stage=Stage.BATCH)
         rows = [self._rows[name] for name in self._rollout.batches[position - 1]]
         for row in rows:
             if row.state is RowState.WAITING and not row.is_connected:
                 self._put(self._without_offline(row))
-        self._judge_failures()  # ends the deployment and leaves nobody waiting, if there are too many
+        self._judge_failures()  # if too many have failed, this ends the deployment, and no row is waiting any more
         for row in rows:
             if self._rows[row.instance_id].state is RowState.WAITING:
                 self._put(rollout_row.send(row, self._rollout.to, self._now, self._rollout.deployment_timeout))
@@ -366,7 +366,7 @@ class _Advance:
                 self._put(rollout_row.unassign_later(row, self._rollout.to))
 
     def _continue_rollback(self) -> None:
-        """Wait for those that failed before the others go back, unless the hub does not hear of them."""
+        """Send back those that failed, and the others once these are back. Offline ones are not awaited."""
         if not self._rollout.are_failed_back:
             failed = [row for row in self._rows.values() if row.must_return and row.is_unsuccessful]
             awaited = [row for row in failed if row.is_connected]

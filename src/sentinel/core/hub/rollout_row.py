@@ -113,7 +113,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_left(self) -> bool:
-        """Whether it is no part of the fleet any more."""
+        """Whether it has left the fleet."""
         return self.presence in (State.DRAINING, State.REMOVED)
 
     @property

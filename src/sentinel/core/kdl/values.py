@@ -163,7 +163,7 @@ def is_at_list(scanner: Scanner) -> bool:
 
 
 def end_of_list(scanner: Scanner) -> int | None:
-    """Return where the `[…]` at the current token ends, or None if that is no list."""
+    """Return where the `[…]` at the current token ends, or None if it is not a list."""
     found = _ARRAY.match(scanner.text, scanner.start)
     return None if found is None else found.end()
 

@@ -60,8 +60,8 @@ def _each_once(syntax: list[Problem], schema: list[Problem]) -> list[Problem]:
 
     A bare `true` is not KDL, and what it is taken for may not have the type of its key. Then the syntax says what
     is wrong, and the schema what to write instead, because only it knows the type. A comma or a comment inside a
-    value is no fault of the syntax, but explains one of the schema. So do quotes that KDL takes for letters: it
-    also takes the words between them for several values.
+    value is not an error of the syntax, but explains one of the schema. So do quotes that KDL takes for letters:
+    it also takes the words between them for several values.
     """
     found = {(each.line, each.column): each for each in syntax if each.code in _OF_VALUES}
     others = [each for each in syntax if each.code not in _OF_VALUES]
@@ -81,7 +81,7 @@ def _each_once(syntax: list[Problem], schema: list[Problem]) -> list[Problem]:
 
 
 def _suggestion(syntax: Problem, schema: Problem) -> str | None:
-    """Return what to write instead of a value that is no KDL and would have the wrong type."""
+    """Return what to write instead of a value that is not KDL and would have the wrong type."""
     if schema.suggestion is None:
         return syntax.suggestion
     is_keyword = syntax.code == kdl.Code.BARE_KEYWORD

@@ -86,7 +86,7 @@ class Facts(msgspec.Struct, frozen=True):
     resolve: Resolve = Resolve.OFF
     hosts: Mapping[str, Resolution] = {}
     certificates: Mapping[str, tuple[Certificate, ...] | Unreadable] = {}
-    """By reference. The certificate of the server or client itself comes first, then those that vouch for it."""
+    """By reference. The certificate of the server or client itself comes first, then those of its issuers."""
     keys: Mapping[str, PrivateKey | Unreadable] = {}
     """Private keys by reference."""
     secrets: frozenset[str] | None = None

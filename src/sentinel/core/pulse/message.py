@@ -124,7 +124,7 @@ _whole: msgspec.json.Decoder[Json] = msgspec.json.Decoder()
 
 
 class Composer:
-    """Compiled `message_data`. Raises `TemplateError` for a text that is no literal, path or template."""
+    """Compiled `message_data`. Raises `TemplateError` if a text is not a literal, path or template."""
 
     def __init__(self, message_data: MessageData, *, types: DataTypes = DataTypes.TEXT) -> None:
         compiled = _compile(message_data, types)

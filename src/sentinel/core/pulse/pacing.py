@@ -176,7 +176,7 @@ class Pacer:
         return self._streamed is not None and not self._streamed.is_complete
 
     def decide_streamed(self, resource: Observation, policy: Policy, now: datetime) -> PacedDecision | None:
-        """Decide on a change that a stream brings; None if it is no news, and polls decide on the resource.
+        """Decide on a change that a stream brings; None if it is not news, or polls decide on the resource.
 
         After the verdict to publish, call `record_streamed` if it was published, and always `end_streamed`.
         """

@@ -108,7 +108,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     instead: str | None = None
     """The name of the sibling to write instead of one that is not read or deprecated."""
     uses: str = ""
-    """What the proxy uses instead of one that is not read, where that is no sibling."""
+    """What the proxy uses instead of one that is not read, if it is not a sibling."""
     advice: str = ""
     """What to write instead then."""
     is_deprecated: bool = False

@@ -75,7 +75,7 @@ events = Table(
 target_lock = Table(
     "hub_deployment_lock",
     metadata,
-    # One row, made when it is first needed. Its lock orders those who look whether instances are free.
+    # One row, made when it is first needed. Its lock orders transactions that check whether instances are free.
     Column("id", NUMBER, autoincrement=False, nullable=False),
     PrimaryKeyConstraint("id", name="hub_deployment_lock_id"),
 )

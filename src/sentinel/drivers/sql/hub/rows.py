@@ -72,7 +72,10 @@ _decode_details = msgspec.json.Decoder(_Details).decode
 
 
 def json_texts(texts: Iterable[str]) -> str:
-    """Encode ids as a parameter. None with a NUL is stored, and PostgreSQL does not accept one in JSON."""
+    """Encode ids as a parameter, without those that have a NUL.
+
+    Such ids are never stored, and PostgreSQL does not accept a NUL in JSON.
+    """
     return encode([each for each in texts if "\0" not in each]).decode()
 
 
