@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from sentinel.runtime.certificate_authority import Subject
+from tests.support.hub.agent_calls import Call, every_call
 from tests.support.hub.authority import Authority
 from tests.support.hub.in_process import SECOND, refused
 from tests.support.hub.secure import SecureHub
@@ -40,16 +41,47 @@ async def test_an_agent_cannot_register_another_id(secure: SecureHub) -> None:
         await thief.register()
 
 
-async def test_a_stolen_session_token_needs_the_certificate_too(secure: SecureHub) -> None:
+@every_call
+async def test_a_stolen_session_token_needs_the_certificate_too(secure: SecureHub, call: Call) -> None:
     victim = secure.holder(secure.authority.issue("edge-1"))
     await victim.register()
     thief = secure.holder(secure.authority.issue("edge-2"), "edge-1")
     thief.token = victim.token
 
     async with refused(PERMISSION_DENIED):
-        await thief.heartbeat()
+        await call(thief)
+
+
+@every_call
+async def test_a_session_needs_the_certificate_of_an_agent(secure: SecureHub, call: Call) -> None:
+    victim = secure.holder(secure.authority.issue("edge-1"))
+    await victim.register()
+    user = secure.holder(secure.authority.sign(Subject("edge-1", "Acme", "people")))
+    user.token = victim.token
+
     async with refused(PERMISSION_DENIED):
-        await thief.subscribe()
+        await call(user)
+
+
+@every_call
+async def test_a_session_without_its_token_is_unauthenticated(secure: SecureHub, call: Call) -> None:
+    agent = secure.holder(secure.authority.issue("edge-1"))
+    await agent.register()
+
+    async with refused(UNAUTHENTICATED):
+        await call(agent, token="")
+
+
+@every_call
+async def test_a_revoked_certificate_ends_every_call(secure: SecureHub, call: Call) -> None:
+    agent = secure.holder(secure.authority.issue("edge-1"))
+    await agent.register()
+
+    secure.authority.revoke("edge-1")
+    secure.read_files()
+
+    async with refused(UNAUTHENTICATED):
+        await call(agent)
 
 
 async def test_a_certificate_of_another_unit_is_denied(secure: SecureHub) -> None:
@@ -73,7 +105,7 @@ async def test_a_certificate_of_another_authority_cannot_connect(secure: SecureH
         await secure.holder(foreign.issue("edge-1")).register()
 
 
-async def test_a_revoked_certificate_ends_calls_and_streams(secure: SecureHub) -> None:
+async def test_a_revoked_certificate_ends_streams_and_registers_no_more(secure: SecureHub) -> None:
     agent = secure.holder(secure.authority.issue("edge-1"))
     other = secure.holder(secure.authority.issue("edge-2"), "edge-2")
     for each in (agent, other):
@@ -85,8 +117,6 @@ async def test_a_revoked_certificate_ends_calls_and_streams(secure: SecureHub) -
     await secure.clock.advance(SECOND)
 
     assert await stream.ended() is UNAUTHENTICATED
-    async with refused(UNAUTHENTICATED):
-        await agent.heartbeat()
     async with refused(UNAUTHENTICATED):
         await agent.register()
     await other.heartbeat()

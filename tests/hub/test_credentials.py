@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeAlias
 
 import grpc
 import pytest
@@ -12,31 +10,16 @@ import pytest
 from sentinel.core.hub.session_token import SessionClaims
 from sentinel.drivers.identity.session_tokens import JwtSessionTokens
 from sentinel.testing.database import MemoryDatabase
-from sentinel.testing.hub_agent import HubAgent
 from sentinel.testing.signing_keys import MemorySigningKeys
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
+from tests.support.hub.agent_calls import CALLS, Call, every_call
 from tests.support.hub.in_process import USER, InProcessHub, refused
-
-Call: TypeAlias = Callable[..., Awaitable[object]]
 
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 PERMISSION_DENIED = grpc.StatusCode.PERMISSION_DENIED
 FAILED_PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 INVALID_ARGUMENT = grpc.StatusCode.INVALID_ARGUMENT
-
-CALLS: dict[str, Call] = {
-    "Heartbeat": HubAgent.heartbeat,
-    "Deregister": HubAgent.deregister,
-    "GetConfig": HubAgent.get_config,
-    "GetConfigVersion": lambda agent, **fields: agent.get_config_version("api", 1, **fields),
-    "Subscribe": HubAgent.subscribe,
-    "AckDeployment": lambda agent, **fields: agent.ack_deployment("unknown", **fields),
-    "ReportDeploymentStatus": lambda agent, **fields: agent.report_deployment_status(
-        "unknown", pb.DeploymentStatusRequest.COMPLETED, **fields
-    ),
-}
-every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
 def test_every_rpc_but_register_is_called_here() -> None:
