@@ -1,7 +1,7 @@
 """One session with the hub, from Register until something ends it.
 
-Heartbeats alone are enough to reach what the hub wants. The stream of events only makes it faster, so its end
-ends nothing: it is opened again, with a backoff. Calls decide whether the session still lives, not the stream.
+Heartbeats alone are enough to reach what the hub wants. The stream of events only makes it faster. When it
+ends, it is opened again, with a backoff: calls decide whether the session is still valid, not the stream.
 """
 
 from __future__ import annotations

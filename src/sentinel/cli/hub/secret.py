@@ -1,6 +1,6 @@
 """`sentinel hub secret set|list|delete`: values that configurations name, on a hub.
 
-A value comes from a prompt or from stdin, never from an argument, which everyone could see who lists processes.
+A value comes from a prompt or from stdin, never from an argument, which everyone who lists processes could see.
 """
 
 from __future__ import annotations
