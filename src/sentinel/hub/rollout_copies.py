@@ -131,7 +131,7 @@ class RolloutCopies:
         if before is None or before.rollout.is_over != copy.rollout.is_over:
             self._index(copy)
         old: Mapping[str, Row] = {} if before is None else before.rollout.rows
-        changed = [name for name, row in copy.rollout.rows.items() if _has_other_step(old.get(name), row)]
+        changed = [each for each, row in copy.rollout.rows.items() if _has_other_step(old.get(each), row)]
         for listener in self._listeners:
             listener.steps_changed(changed)
 

@@ -166,7 +166,7 @@ class RolloutRunner:
         for deployment_id in {**await self._store.active_deployments(), **dict.fromkeys(known)}:
             await self._refresh(deployment_id)
         active = [copy for copy in self._copies if not copy.rollout.is_over]
-        await self._look_at([*dict.fromkeys(name for copy in active for name in copy.positions)])
+        await self._look_at([*dict.fromkeys(each for copy in active for each in copy.positions)])
 
     async def _refresh(self, deployment_id: str) -> None:
         known = self._copies.get(deployment_id)

@@ -16,7 +16,7 @@ import msgspec
 
 from sentinel.core.counted import counted
 from sentinel.core.hub import rollout_queries, rollout_state
-from sentinel.core.hub.deployment import Problem, Request, Targets, TargetVersion
+from sentinel.core.hub.deployment import Request, RequestProblem, Targets, TargetVersion
 from sentinel.core.hub.deployment_plan import Plan
 from sentinel.core.hub.instance import Timeouts
 from sentinel.core.hub.rollout_state import Abort, Event, Pause, Promote, Resume, Rollback, Rollout, Started
@@ -55,7 +55,7 @@ class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     """`batches` have what is assigned to each instance now, which is what it would go back to."""
     to: TargetVersion
-    problems: Sequence[Problem]
+    problems: Sequence[RequestProblem]
     """The problems of the plan: unknown ids, a selector without matches, instances that are busy."""
     version_problems: Sequence[DeploymentProblem]
     """Why the version cannot be deployed."""
@@ -112,7 +112,7 @@ class RolloutService:
         diff, restart_required = await self._planning.compare(draft)
         ids = [facts.instance_id for batch in draft.plan.batches for facts in batch]
         holdings = await self._store.transact(lambda transaction: transaction.holdings(ids))
-        busy = [] if request.queue else [Problem("targets", _busy(each)) for each in holdings]
+        busy = [] if request.queue else [RequestProblem("targets", _busy(each)) for each in holdings]
         return PlannedDeployment(
             plan=draft.plan,
             to=draft.to,

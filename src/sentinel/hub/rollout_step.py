@@ -130,16 +130,16 @@ class RolloutStep:
         """Store what has changed, if anything."""
         before, after = self._copy.rollout, self._rollout
         changes = [
-            (name, change)
-            for name, commands in sorted(self._caused.items())
-            for change in instance_changes.save(self._transaction, self._locked[name], commands, self._now)
+            (instance_id, change)
+            for instance_id, commands in sorted(self._caused.items())
+            for change in instance_changes.save(self._transaction, self._locked[instance_id], commands, self._now)
         ]
         if after is before and self._events == self._copy.record.events:
             return Stored(before=before, copy=self._copy)
         rows = [
-            RolloutRow(self._copy.positions[name], row)
-            for name, row in after.rows.items()
-            if row is not before.rows[name]
+            RolloutRow(self._copy.positions[instance_id], row)
+            for instance_id, row in after.rows.items()
+            if row is not before.rows[instance_id]
         ]
         record = msgspec.structs.replace(self._record(), revision=self._copy.record.revision + 1)
         self._transaction.save_deployment(record, rows)

@@ -15,9 +15,9 @@ from sentinel.core.hub.deployment import (
     Canary,
     Count,
     InstanceFacts,
-    Problem,
     Regions,
     Request,
+    RequestProblem,
     Rolling,
     Strategy,
     TargetOrder,
@@ -68,15 +68,15 @@ class TestTargets:
         selected = deployment_plan.plan(by_selector(), [gone])
         by_id = deployment_plan.plan(request("a"), [gone])
 
-        assert selected.problems == (Problem("targets.selector", "matches no instance"),)
-        assert by_id.problems == (Problem("targets.ids", f"instance a is {state}"),)
+        assert selected.problems == (RequestProblem("targets.selector", "matches no instance"),)
+        assert by_id.problems == (RequestProblem("targets.ids", f"instance a is {state}"),)
         assert selected.batches == by_id.batches == ()
         assert selected.estimated_seconds == 0
 
     def test_an_unknown_id_is_a_problem(self) -> None:
         plan = deployment_plan.plan(request("a", "x"), [facts("a")])
 
-        assert plan.problems == (Problem("targets.ids", "there is no instance x"),)
+        assert plan.problems == (RequestProblem("targets.ids", "there is no instance x"),)
         assert ids(plan) == ["a"]
 
     def test_an_offline_instance_is_a_target(self) -> None:
@@ -183,7 +183,7 @@ class TestCanaries:
     def test_a_selector_that_matches_no_target_is_a_problem(self) -> None:
         plan = deployment_plan.plan(canary(selector=CANARIES), named(10))
 
-        assert plan.problems == (Problem("canary.instances", "the selector matches no target"),)
+        assert plan.problems == (RequestProblem("canary.instances", "the selector matches no target"),)
         assert plan.canary_batches == 0
 
     def test_connected_instances_are_taken_first(self) -> None:

@@ -111,7 +111,7 @@ def judge(
     """
     if not criteria:
         return Verdict(outcome=Outcome.SUCCESS)
-    windows = {name: _window(samples, since, until) for name, samples in canaries.items()}
+    windows = {instance_id: _window(samples, since, until) for instance_id, samples in canaries.items()}
     total = _Traffic()
     for samples in windows.values():
         total = total.plus(_traffic(samples))
@@ -175,7 +175,9 @@ def _missing(
     windows: Mapping[str, Sequence[Sample]], since: datetime, until: datetime, max_gap: timedelta
 ) -> Sequence[str]:
     return [
-        name for name, samples in windows.items() if len(samples) < 2 or _has_gap(samples, since, until, max_gap)
+        instance_id
+        for instance_id, samples in windows.items()
+        if len(samples) < 2 or _has_gap(samples, since, until, max_gap)
     ]
 
 

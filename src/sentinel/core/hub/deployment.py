@@ -182,17 +182,17 @@ class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in (State.UNKNOWN, State.DRAINING, State.REMOVED)
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Why a deployment cannot be started."""
+class RequestProblem(msgspec.Struct, frozen=True):
+    """What is wrong with a field of a request."""
 
     field: str
     """The path of the field in the request."""
     message: str
 
 
-def problems(request: Request) -> Sequence[Problem]:
+def problems(request: Request) -> Sequence[RequestProblem]:
     """Return everything that is wrong with a request by itself. Each count was read by `parse_count`."""
-    return [Problem(field, message) for field, message in _problems(request)]
+    return [RequestProblem(field, message) for field, message in _problems(request)]
 
 
 def _problems(request: Request) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from sentinel.core.hub.deployment import InstanceFacts, Problem, Regions, Request, Strategy, TargetOrder
+from sentinel.core.hub.deployment import InstanceFacts, Regions, Request, RequestProblem, Strategy, TargetOrder
 
 APPLY_TIME: Final = timedelta(seconds=5)
 """How long a batch is assumed to take, for the estimate."""
@@ -29,7 +29,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[tuple[InstanceFacts, ...], ...] = ()
     canary_batches: int = 0
     """How many of the first batches are canaries, which are analysed before the next batch begins."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[RequestProblem, ...] = ()
     """Why it cannot be started."""
     estimated_seconds: int = 0
     """How long it takes if nothing fails."""
@@ -43,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(request: Request, instances: Iterable[InstanceFacts]) -> Plan:
     """Plan a valid request. `instances` are those of the fleet, or at least all that the request names."""
     fleet = {facts.instance_id: facts for facts in instances}
-    problems: list[Problem] = []
+    problems: list[RequestProblem] = []
     targets = _in_order(_targets(request, fleet, problems), request.order)
     canaries = _canary_batches(request, targets, problems)
     chosen = {facts.instance_id for batch in canaries for facts in batch}
@@ -58,21 +58,21 @@ def plan(request: Request, instances: Iterable[InstanceFacts]) -> Plan:
 
 
 def _targets(
-    request: Request, fleet: Mapping[str, InstanceFacts], problems: list[Problem]
+    request: Request, fleet: Mapping[str, InstanceFacts], problems: list[RequestProblem]
 ) -> Sequence[InstanceFacts]:
     selector = request.targets.selector
     if selector is not None:
         matching = [each for each in fleet.values() if not each.has_left and selector.matches(each.labels)]
         if not matching:
-            problems.append(Problem("targets.selector", "matches no instance"))
+            problems.append(RequestProblem("targets.selector", "matches no instance"))
         return sorted(matching, key=lambda facts: facts.instance_id)
     found = []
     for instance_id in dict.fromkeys(request.targets.ids):
         facts = fleet.get(instance_id)
         if facts is None:
-            problems.append(Problem("targets.ids", f"there is no instance {instance_id}"))
+            problems.append(RequestProblem("targets.ids", f"there is no instance {instance_id}"))
         elif facts.has_left:
-            problems.append(Problem("targets.ids", f"instance {instance_id} is {facts.state}"))
+            problems.append(RequestProblem("targets.ids", f"instance {instance_id} is {facts.state}"))
         else:
             found.append(facts)
     return found
@@ -114,7 +114,7 @@ def _spread(targets: Sequence[InstanceFacts], label: str) -> Sequence[InstanceFa
 
 
 def _canary_batches(
-    request: Request, targets: Sequence[InstanceFacts], problems: list[Problem]
+    request: Request, targets: Sequence[InstanceFacts], problems: list[RequestProblem]
 ) -> Sequence[tuple[InstanceFacts, ...]]:
     """Each step adds as many as are missing to its count. A step that adds none is left out."""
     if request.strategy is not Strategy.CANARY or not targets:
@@ -129,7 +129,7 @@ def _canary_batches(
         candidates.sort(key=lambda facts: not selector.matches(facts.labels))
         sizes.insert(0, sum(selector.matches(facts.labels) for facts in targets))
         if not sizes[0]:
-            problems.append(Problem("canary.instances", "the selector matches no target"))
+            problems.append(RequestProblem("canary.instances", "the selector matches no target"))
     batches, taken = [], 0
     for size in sizes:
         if batch := tuple(candidates[taken:size]):

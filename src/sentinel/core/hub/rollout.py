@@ -307,7 +307,7 @@ class _Advance:
         if rollout.stage is Stage.BATCH and rollout.batch <= rollout.canary_batches:
             self._watch(self._now)
         elif rollout.stage is Stage.BATCH and rollout.batch < len(rollout.batches):
-            has_sent = any(self._rows[name].was_sent for name in rollout.batches[rollout.batch - 1])
+            has_sent = any(self._rows[each].was_sent for each in rollout.batches[rollout.batch - 1])
             delay = rollout.rolling.batch_delay if has_sent else _ZERO
             self._update(stage=Stage.DELAY, next_batch=self._now + delay)
         elif rollout.stage is Stage.BATCH and is_running:
@@ -322,7 +322,7 @@ class _Advance:
         """Handle offline targets first: if too many of them fail, nothing is sent to the others."""
         position = self._rollout.batch + 1
         self._update(batch=position, stage=Stage.BATCH)
-        rows = [self._rows[name] for name in self._rollout.batches[position - 1]]
+        rows = [self._rows[instance_id] for instance_id in self._rollout.batches[position - 1]]
         for row in rows:
             if row.state is RowState.WAITING and not row.is_connected:
                 self._put(self._without_offline(row))
