@@ -48,8 +48,9 @@ class AccountsClient(RestCaller):
         component = account_component(handlers)
         root = MemoryIdentities({ADMIN: Identity("root", Role.ADMIN)})
         log = Component(routes=audit.audit_routes(self.backend.audit), permissions=audit.PERMISSIONS)
+        self.components = [component, log]
         self.app = build_app(
-            components=[component, log], guard=Guard(identities=[root, self.stored]), log=get_logger("test")
+            components=self.components, guard=Guard(identities=[root, self.stored]), log=get_logger("test")
         )
 
     async def __aenter__(self) -> AccountsClient:
