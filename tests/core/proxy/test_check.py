@@ -95,7 +95,7 @@ def test_warnings_of_the_syntax_are_warnings_of_level_1() -> None:
         ("worker-threads 4", "auto-reload #True", ("unknown-keyword", "write #true")),
         ("worker-threads 4", "auto-reload #yes", ("unknown-keyword", "write #true")),
         ("worker-threads 4", "graceful-shutdown-timeout-secs 1m", ("needs-quotes", "write 60")),
-        ("worker-threads 4", "worker-threads 4.5.6", ("needs-quotes", 'write "4.5.6"')),
+        ("worker-threads 4", "worker-threads #7", ("unknown-keyword", 'write "#7" if it is a text')),
         (
             '"0.0.0.0:8080"',
             "true",
@@ -122,6 +122,13 @@ def test_a_mistake_of_two_levels_is_reported_once(written: str, key: str, expect
     problems = check(kdl.parse(text)).problems
 
     assert [(problem.level, problem.code, problem.suggestion) for problem in problems] == [(1, *expected)]
+
+
+def test_quotes_are_not_suggested_around_what_has_to_be_a_number() -> None:
+    (problem,) = check(kdl.parse(VALID.replace("worker-threads 4", "worker-threads 4.5.6"))).problems
+
+    assert (problem.level, problem.code, problem.suggestion) == (1, "needs-quotes", None)
+    assert problem.message == 'expected an integer of at least 0 for worker-threads, got "4.5.6"'
 
 
 def test_two_mistakes_in_one_value_are_two_problems() -> None:

@@ -199,6 +199,27 @@ def route(text: str) -> str:
             id="second-value",
         ),
         pytest.param(
+            upstream("timeouts { connect 5 read 10 }"),
+            "ignored-argument",
+            'expected 1 value after connect, got 3; the proxy uses 5 and ignores "read"',
+            "write ; before read, or start a new line",
+            id="second-key-on-a-line",
+        ),
+        pytest.param(
+            VALID.replace('target "api.internal:80"', 'target "api.internal:80" weight 2'),
+            "ignored-argument",
+            'the proxy uses "api.internal:80" and ignores "weight"',
+            "write weight=2",
+            id="property-without-equals",
+        ),
+        pytest.param(
+            VALID.replace('target "api.internal:80"', 'target "api.internal:80" weight'),
+            "ignored-argument",
+            'the proxy uses "api.internal:80" and ignores "weight"',
+            "remove what is ignored",
+            id="name-of-a-property",
+        ),
+        pytest.param(
             VALID.replace("system { }", 'system "main"'),
             "ignored-argument",
             'expected no value after system, got "main", which the proxy ignores',

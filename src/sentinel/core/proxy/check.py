@@ -74,18 +74,21 @@ def _each_once(syntax: list[Problem], schema: list[Problem]) -> list[Problem]:
         if same is None or problem.code not in _OF_VALUES[same.code]:
             others.append(problem)
         elif same.severity is Severity.ERROR:
-            found[place] = msgspec.structs.replace(same, suggestion=_suggestion(same, problem))
+            found[place] = _explained(same, problem)
         else:
             found[place] = msgspec.structs.replace(problem, message=same.message, suggestion=same.suggestion)
     return [*found.values(), *others]
 
 
-def _suggestion(syntax: Problem, schema: Problem) -> str | None:
-    """Return what to write instead of a value that is not KDL and would have the wrong type."""
-    if schema.suggestion is None:
-        return syntax.suggestion
-    is_keyword = syntax.code == kdl.Code.BARE_KEYWORD
-    return f"{syntax.suggestion}; here, {schema.suggestion}" if is_keyword else schema.suggestion
+def _explained(syntax: Problem, schema: Problem) -> Problem:
+    """Return a problem of a value that is not KDL and would have the wrong type, with what to write instead."""
+    if syntax.code == kdl.Code.BARE_KEYWORD:
+        here = "" if schema.suggestion is None else f"; here, {schema.suggestion}"
+        return msgspec.structs.replace(syntax, suggestion=f"{syntax.suggestion}{here}")
+    if schema.suggestion is None and syntax.code == kdl.Code.NEEDS_QUOTES:
+        # Quotes would make it KDL, but still not a value of this type.
+        return msgspec.structs.replace(syntax, message=schema.message, suggestion=None)
+    return msgspec.structs.replace(syntax, suggestion=schema.suggestion or syntax.suggestion)
 
 
 def _place(problem: Problem) -> tuple[int, int, Level]:

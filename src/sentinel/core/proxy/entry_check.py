@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 from sentinel.core import kdl
@@ -16,7 +16,9 @@ Accept: TypeAlias = Callable[[kdl.Value, Entry], None]
 """Called with every good value."""
 
 
-def check_entries(node: kdl.Node, row: Row, findings: Findings, accept: Accept) -> None:
+def check_entries(
+    node: kdl.Node, row: Row, findings: Findings, accept: Accept, siblings: Collection[str] = ()
+) -> None:
     """Report what is wrong with the arguments and properties of a node that could be read completely."""
     if node.is_damaged:
         return
@@ -24,7 +26,7 @@ def check_entries(node: kdl.Node, row: Row, findings: Findings, accept: Accept) 
         if row.open_values is not None:
             _report_outside_block(node, row, findings)
         return
-    _check_arguments(node, row, findings, accept)
+    _check_arguments(node, row, findings, accept, siblings)
     _check_properties(node, row, findings, accept)
     if row.one_property:
         _check_source(node, row, findings)
@@ -53,7 +55,9 @@ def check_value_name(node: kdl.Node, row: Row, findings: Findings) -> None:
     findings.error(Code.MISSING, node, message, f"write {row.name} {shown(type_.example)}")
 
 
-def _check_arguments(node: kdl.Node, row: Row, findings: Findings, accept: Accept) -> None:
+def _check_arguments(
+    node: kdl.Node, row: Row, findings: Findings, accept: Accept, siblings: Collection[str]
+) -> None:
     entries = row.arguments
     for index, argument in enumerate(node.arguments):
         if index < len(entries):
@@ -61,7 +65,7 @@ def _check_arguments(node: kdl.Node, row: Row, findings: Findings, accept: Accep
         elif entries and entries[-1].is_many:
             entry = entries[-1]
         else:
-            _report_extra(node, row, argument, findings)
+            _report_extra(node, row, index, siblings, findings)
             break
         if check_value(argument, entry, row, findings):
             accept(argument, entry)
@@ -108,8 +112,9 @@ def _split(text: str) -> list[tuple[str, kdl.Scalar]]:
     return [(name, value.strip())] if colon and name else []
 
 
-def _report_extra(node: kdl.Node, row: Row, argument: kdl.Value, findings: Findings) -> None:
+def _report_extra(node: kdl.Node, row: Row, index: int, siblings: Collection[str], findings: Findings) -> None:
     """Report the first argument that the proxy does not read."""
+    argument = node.arguments[index]
     if row.one_property:
         message = f"expected secret=, env= or vault= after {row.name}, got {shown(argument.value)}"
         findings.error(Code.BAD_SECRET, argument, message, f'write {row.name} secret="…"')
@@ -125,6 +130,11 @@ def _report_extra(node: kdl.Node, row: Row, argument: kdl.Value, findings: Findi
             f"the proxy uses {read} and ignores {shown(argument.value)}"
         )
         suggestion = f"write a route for each {row.name}" if row.name == "method" else "remove what is ignored"
+    name, *values = node.arguments[index:]
+    if values and any(name.value == entry.name for entry in row.properties):
+        suggestion = f"write {name.value}={shown(values[0].value)}"
+    elif name.value in siblings:
+        suggestion = f"write ; before {name.value}, or start a new line"
     findings.warning(Code.IGNORED_ARGUMENT, argument, message, suggestion)
 
 

@@ -116,7 +116,13 @@ class _Validator:
         if any(each.refers_to is not None for each in row.arguments) and not _is_named(node):
             self._is_damaged = True
         place = self._enter(node, row, place)
-        check_entries(node, row, self._findings, lambda value, entry: self._accept(value, entry, row, place))
+        check_entries(
+            node,
+            row,
+            self._findings,
+            lambda value, entry: self._accept(value, entry, row, place),
+            block.row.children,
+        )
         is_damaged = node.is_damaged or self._is_misnested
         if not is_damaged:
             check_value_name(node, row, self._findings)

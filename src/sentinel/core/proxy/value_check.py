@@ -34,6 +34,7 @@ _WORDS: Final = {
     "off": "#false",
 }
 _ANY_HOST: Final = "0.0.0.0"  # noqa: S104 - an example for people who write :8080
+_THIS_HOST: Final = "127.0.0.1"
 _QUANTITY: Final = re.compile(r"(-?[0-9]{1,12}) ?([a-zA-Z]*)")
 _FACTORS: Final = {
     "": {"": 1},
@@ -95,7 +96,8 @@ def _suggest(value: kdl.Scalar, type_: ValueType, findings: Findings) -> str | N
             nearest = findings.nearest(value, values)
             return None if nearest is None else f"write {shown(nearest)}"
         case Either(types=types):
-            found = (_suggest(value, each, findings) for each in types)
+            of_kind = [each for each in types if each.fault(value) is not Fault.TYPE]
+            found = (_suggest(value, each, findings) for each in (of_kind if _is_number(value) else types))
             return next((suggestion for suggestion in found if suggestion is not None), None)
         case Boolean():
             word = _WORDS.get(str(value).lower().removeprefix("#"))
@@ -104,11 +106,10 @@ def _suggest(value: kdl.Scalar, type_: ValueType, findings: Findings) -> str | N
             return _suggest_number(value, type_)
         case Address() | HostPort():
             return _suggest_address(value, type_)
-        case Text() | Choice() | Pattern() | Regex() | Url() if isinstance(value, int | float) and not isinstance(
-            value, bool
-        ):
-            written = kdl.print_value(kdl.Value(str(value)))
-            return f"write {written}" if type_.fault(str(value)) is None else f"write {shown(type_.example)}"
+        case Text() | Choice() | Pattern() | Regex() | Url() if _is_number(value):
+            if type_.fault(str(value)) is None:
+                return f"write {kdl.print_value(kdl.Value(str(value)))}"
+            return f"write {shown(type_.example)}"
         case Url():
             return f"write {shown(type_.example)}"
     return None
@@ -127,8 +128,12 @@ def _suggest_number(value: kdl.Scalar, type_: Integer | Number) -> str | None:
 def _suggest_address(value: kdl.Scalar, type_: Address | HostPort) -> str | None:
     if isinstance(value, str) and is_scheme(value):
         value = value.partition("://")[2].partition("/")[0]
-    if isinstance(value, str) and value and type_.fault(value) is None:
-        return f"write {shown(value)}"
-    if isinstance(value, str) and type_.fault(f"{_ANY_HOST}{value}") is None:
-        return f'write "{_ANY_HOST}{value}"'
-    return f"write an address such as {shown(type_.example)}"
+    host = _ANY_HOST if isinstance(type_, Address) else _THIS_HOST
+    text = str(value)
+    meant = [text, f"{host}:{text.removeprefix(':')}", text.replace("localhost", _THIS_HOST, 1)]
+    written = next((each for each in meant if type_.fault(each) is None), None)
+    return f"write an address such as {shown(type_.example)}" if written is None else f"write {shown(written)}"
+
+
+def _is_number(value: kdl.Scalar) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
