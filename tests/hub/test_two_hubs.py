@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 import grpc
@@ -74,6 +74,30 @@ async def test_a_new_session_is_good_at_a_hub_that_has_not_heard_of_it() -> None
 
         await moved.heartbeat()
         await moved.subscribe()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        HubAgent.deregister,
+        lambda agent: agent.heartbeat(status=pb.InstanceStatus(state=pb.InstanceStatus.DEGRADED)),
+    ],
+    ids=["deregister", "heartbeat"],
+)
+async def test_an_ended_session_changes_nothing_at_a_hub_that_still_knows_it(
+    call: Callable[[HubAgent], Awaitable[object]],
+) -> None:
+    faults: dict[str, Fault] = {}
+    backend = backends.memory(faults=faults.get)
+    async with InProcessHub(backend=backend) as hub, InProcessHub(backend=backend, clock=hub.clock) as other:
+        stolen = await hub.registered()
+        faults["events"] = Fault.BEFORE_COMMIT
+        await other.registered()
+
+        async with refused(UNAUTHENTICATED):
+            await call(stolen)
+
+        assert await other.state() is State.ONLINE
 
 
 async def test_a_stream_may_be_opened_at_a_hub_that_did_not_begin_the_session(
