@@ -56,6 +56,8 @@ class RolloutChecker:
         self._assigned = {name: row.assigned for name, row in rollout.rows.items()}
         self._told: dict[str, TargetVersion | None] = {}
         """Who was told to apply the new version, with what was assigned before."""
+        self._before_later: dict[str, TargetVersion | None] = {}
+        """Who was assigned the new version when all had completed, with what was assigned before."""
         self._unsuccessful: set[str] = set()
         self._offered_back: set[str] = set()
         self._deploying: set[str] = set()
@@ -137,6 +139,7 @@ class RolloutChecker:
         for command in commands:
             match command:
                 case Assign():
+                    self._check_assigned(command, after)
                     self._assigned[command.instance_id] = command.version
                     if command.version is None:
                         self._offered_back.add(command.instance_id)
@@ -151,6 +154,19 @@ class RolloutChecker:
                     self._check_sent(command, before, after)
                 case _:
                     pass
+
+    def _check_assigned(self, command: Assign, after: Rollout) -> None:
+        """Who was never told is untouched. One that was offline gets the version at the end."""
+        name, row = command.instance_id, after.rows[command.instance_id]
+        if row.was_sent:
+            return
+        assert row.is_assigned_later, f"{name} was never told"
+        assert after.state is RolloutState.COMPLETED
+        if after.rollback is RollbackState.NONE:
+            assert command.version == after.to
+            self._before_later[name] = self._assigned[name]
+        else:
+            assert command.version == self._before_later[name], f"{name} is back to another version than before"
 
     def _check_sent(self, command: SendDeployment, before: Rollout, after: Rollout) -> None:
         name = command.instance_id

@@ -53,6 +53,20 @@ def leaves_completed_ones_behind(advance: Advance) -> Advance:
     return faulty
 
 
+def rolls_back_what_was_never_told(advance: Advance) -> Advance:
+    def faulty(rollout: Rollout, event: Event, now: datetime) -> Result:
+        after, commands = advance(rollout, event, now)
+        if rollout.rollback is after.rollback:
+            return after, commands
+        for row in after.rows.values():
+            if not row.was_sent and row.assigned is not None:
+                after = _with_row(after, msgspec.structs.replace(row, assigned=None))
+                commands = (*commands, Assign(row.instance_id, None))
+        return after, commands
+
+    return faulty
+
+
 def keeps_the_assignment_of_a_failed_one(advance: Advance) -> Advance:
     def faulty(rollout: Rollout, event: Event, now: datetime) -> Result:
         after, commands = advance(rollout, event, now)
@@ -175,6 +189,7 @@ def leaves_rows_waiting(advance: Advance) -> Advance:
 
 ALL: tuple[Fault, ...] = (
     leaves_completed_ones_behind,
+    rolls_back_what_was_never_told,
     keeps_the_assignment_of_a_failed_one,
     believes_a_late_success,
     does_not_ask_which_way_a_report_is_about,

@@ -565,6 +565,16 @@ class TestOffline:
 
         assert of_type(driver.commands, Assign) == [Assign("b", NEW), Assign("b", OLD)]
 
+    def test_later_keeps_the_assignment_of_one_that_had_the_version(self) -> None:
+        known = [facts("a", State.OFFLINE, assigned=NEW), facts("b")]
+        driver = Driver(request("a", "b", rolling=batches_of(2)), known)
+        driver.start()
+
+        commands = driver.fail("b")
+
+        assert of_type(commands, Assign) == [Assign("b", OLD)]
+        assert driver.row("a").assigned == NEW
+
     def test_skip_assigns_nothing(self) -> None:
         driver = self.begun(OfflinePolicy.SKIP)
 

@@ -362,7 +362,7 @@ class _Advance:
         for row in self._rows.values():
             if row.can_return(self._rollout.to):
                 self._put(msgspec.structs.replace(row, must_return=True))
-            else:
+            elif self._rollout.state is RolloutState.COMPLETED:  # before that, nobody is assigned it later
                 self._put(rollout_row.unassign_later(row, self._rollout.to))
 
     def _continue_rollback(self) -> None:
