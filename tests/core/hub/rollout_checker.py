@@ -156,8 +156,9 @@ class RolloutChecker:
                     pass
 
     def _check_assigned(self, command: Assign, after: Rollout) -> None:
-        """Who was never told is untouched. One that was offline gets the version at the end."""
+        """Who has left, or was never told, is untouched. One that was offline gets the version at the end."""
         name, row = command.instance_id, after.rows[command.instance_id]
+        assert not row.has_left, f"{name} has left"
         if row.was_sent:
             return
         assert row.is_assigned_later, f"{name} was never told"

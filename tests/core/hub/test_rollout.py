@@ -375,6 +375,17 @@ class TestFailures:
         assert (driver.states["a"], driver.row("a").message) == ("skipped", "the instance has left")
         assert driver.states["b"] == "pending"
 
+    @pytest.mark.parametrize(
+        ("state", "incarnation"), [(State.DRAINING, 1), (State.REMOVED, 1), (State.ONLINE, 2)]
+    )
+    def test_what_has_left_in_flight_is_assigned_nothing(self, state: State, incarnation: int) -> None:
+        driver = rolling("a")
+
+        commands = driver.observe("a", state, assigned=None, incarnation=incarnation)
+
+        assert of_type(commands, Assign) == []
+        assert of_type(commands, EndDeploying) == [EndDeploying("a", DeploymentOutcome.FAILED)]
+
     def test_an_instance_that_leaves_before_its_batch_is_skipped(self) -> None:
         driver = rolling("a", "b")
 

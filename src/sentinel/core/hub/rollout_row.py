@@ -236,8 +236,11 @@ def soak(row: Row, now: datetime) -> Row:
 
 
 def end(row: Row, outcome: RowState, message: str, now: datetime) -> Row:
-    """End the instance's own attempt. Unless it completed, it is assigned again what it was before."""
-    is_back = outcome is not RowState.COMPLETED and row.was_sent
+    """End the instance's own attempt. Unless it completed, it is assigned again what it was before.
+
+    One that has left is assigned nothing: its id may belong to another instance by now.
+    """
+    is_back = outcome is not RowState.COMPLETED and row.was_sent and not row.has_left
     ended = msgspec.structs.replace(
         row,
         outcome=outcome,
