@@ -66,7 +66,7 @@ Held = HeldDeliveries[FakeMessage]
 
 
 def make_held(*, max_in_flight: int = 2, max_hold: timedelta | None = None) -> Held:
-    return HeldDeliveries(max_in_flight=max_in_flight, max_hold=max_hold, retry=RETRY, random=lambda: 0.5)
+    return HeldDeliveries(max_in_flight=max_in_flight, max_hold=max_hold, retry=RETRY, jitter=lambda: 0.5)
 
 
 @pytest.fixture

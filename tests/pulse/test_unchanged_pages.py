@@ -122,7 +122,7 @@ def make_reader(client: RestClient, selector: Selector) -> HttpFleetReader:
         retry_for=SECOND,
         backoff=Backoff(initial=SECOND / 4, maximum=SECOND / 4),
         fields=("id",),
-        random=lambda: 0.5,
+        jitter=lambda: 0.5,
     )
 
 

@@ -52,10 +52,10 @@ class RetriesExhausted(Exception):
 class ApiGate:
     """All calls of one adapter to the API."""
 
-    def __init__(self, *, clock: Clock, observer: AdapterObserver, random: Callable[[], float]) -> None:
+    def __init__(self, *, clock: Clock, observer: AdapterObserver, jitter: Callable[[], float]) -> None:
         self._clock = clock
         self._observer = observer
-        self._random = random
+        self._jitter = jitter
         self._failing: dict[ApiOperation, str] = {}
         """The operations that fail now, with the text of the error."""
         self._successes: Counter[ApiOperation] = Counter()
@@ -135,7 +135,7 @@ class ApiGate:
         if error.retry_after:
             self._paused_until = self._clock.now() + min(error.retry_after, _MAX_RETRY_AFTER)
         backoff = _RETRY_NEEDS_OPERATOR if error.needs_operator else _RETRY
-        return backoff.delay(attempts, self._random())
+        return backoff.delay(attempts, self._jitter())
 
     def _remaining_pause(self) -> timedelta:
         """How long Retry-After forbids calls. Other calls may prolong it meanwhile."""

@@ -91,7 +91,7 @@ class AdapterService:
         self._report_max_age = report_max_age
         self._redact = redact
         self._tracer = tracer
-        self._gate = ApiGate(clock=clock, observer=observer, random=jitter)
+        self._gate = ApiGate(clock=clock, observer=observer, jitter=jitter)
         self._queue: workqueue.WorkQueue[str, QueuedEvent] = workqueue.WorkQueue(
             clock=clock, log=log.bind(adapter=adapter.name), workers=concurrency, jitter=jitter
         )

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from random import random as system_random
+from random import random
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
 from sentinel.ports.subscription import Message
@@ -130,7 +130,7 @@ class HeldDeliveries(Generic[M]):
         max_in_flight: int,
         max_hold: timedelta | None = None,
         retry: Backoff = RETRY,
-        random: Callable[[], float] = system_random,
+        jitter: Callable[[], float] = random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         source: Callable[[], M | None] = lambda: None,
         notifier: Notifier | None = None,
@@ -146,7 +146,7 @@ class HeldDeliveries(Generic[M]):
         self._max_in_flight = max_in_flight
         self._max_hold = max_hold
         self._retry = retry
-        self._random = random
+        self._jitter = jitter
         self._now = now
         self._source = source
         self._notifier = notifier or Notifier()
@@ -330,7 +330,7 @@ class HeldDeliveries(Generic[M]):
 
     async def _back_off(self, attempts: int) -> None:
         """Wait before the next attempt; return early if the subscriber closes."""
-        delay = self._retry.delay(attempts - 1, self._random()).total_seconds()
+        delay = self._retry.delay(attempts - 1, self._jitter()).total_seconds()
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._closing.wait()

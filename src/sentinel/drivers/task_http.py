@@ -7,7 +7,7 @@ only if no response came or the server is overloaded.
 from __future__ import annotations
 
 import asyncio
-import random as system_random
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from http import HTTPStatus
@@ -45,14 +45,14 @@ class TaskHttp(HttpClient):
         timeout: timedelta = timedelta(seconds=10),
         connections: int = 100,
         retries: Retries = RETRIES,
-        random: Callable[[], float] = system_random.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """`timeout` limits each attempt of a request that sets none."""
         self._user_agent = user_agent
         self._timeout = timeout
         self._connections = connections
         self._retries = retries
-        self._random = random
+        self._jitter = jitter
         self._session: aiohttp.ClientSession | None = None
 
     async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
@@ -70,7 +70,7 @@ class TaskHttp(HttpClient):
                 response = await self._send(method, url, body, headers, options.get("params"), timeout)
                 if method not in IDEMPOTENT_METHODS or response.status not in _OVERLOADED:
                     return response
-                wait = self._retries.delay(attempt, random=self._random(), retry_after=_retry_after(response))
+                wait = self._retries.delay(attempt, random=self._jitter(), retry_after=_retry_after(response))
                 if wait is None:
                     return response
             except aiohttp.InvalidURL:
@@ -78,7 +78,7 @@ class TaskHttp(HttpClient):
                 raise HttpFailure(f"{method} {redact_url(url)}: not a URL") from None
             except (aiohttp.ClientError, OSError) as error:  # includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
-                wait = self._retries.delay(attempt, random=self._random())
+                wait = self._retries.delay(attempt, random=self._jitter())
                 if wait is None or (was_sent and method not in IDEMPOTENT_METHODS):
                     # Not chained: the representation of some of these errors shows the request's headers.
                     cause = _describe(error, timeout).replace(url, redact_url(url))

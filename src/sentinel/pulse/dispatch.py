@@ -54,7 +54,7 @@ class Dispatch:
         observer: PulseObserver,
         deadline: timedelta,
         now: Callable[[], datetime],
-        random: Callable[[], float],
+        jitter: Callable[[], float],
         may_publish: Callable[[], bool] = lambda: True,
     ) -> None:
         """`deadline` bounds one attempt to publish a batch, and the time a cycle spends on failed attempts.
@@ -66,7 +66,7 @@ class Dispatch:
         self._observer = observer
         self._deadline = deadline
         self._now = now
-        self._random = random
+        self._jitter = jitter
         self._may_publish = may_publish
         self._is_accepting = False
         self._probes = 0
@@ -125,7 +125,7 @@ class Dispatch:
     async def _wait_to_retry(self, attempt: int, spent: timedelta) -> bool:
         """Wait for the backoff. Return False if the cycle's retry budget is spent, on shutdown, and if nothing may
         be published any more."""
-        delay = _RETRY.delay(attempt, self._random())
+        delay = _RETRY.delay(attempt, self._jitter())
         self._retry_budget -= spent + delay
         if self._retry_budget < timedelta(0):
             return False

@@ -90,7 +90,7 @@ class Pulse:
             observer=observer,
             deadline=publish_deadline,
             now=clock.now,
-            random=jitter,
+            jitter=jitter,
             may_publish=may_publish,
         )
         self._limited = asyncio.Lock()

@@ -362,11 +362,11 @@ class TestRetries:
     async def test_a_request_that_was_never_sent_is_retried_with_any_method(self, make_client: MakeClient) -> None:
         failures: list[float] = []
 
-        def random() -> float:
+        def jitter() -> float:
             failures.append(0.5)
             return 0.5
 
-        client = make_client(base_url=f"http://127.0.0.1:{free_port()}", retries=THRICE, random=random)
+        client = make_client(base_url=f"http://127.0.0.1:{free_port()}", retries=THRICE, jitter=jitter)
 
         with pytest.raises(Unreachable):
             await client.request("POST", "/x", timeout=5 * SECOND)

@@ -14,7 +14,7 @@ wait.
 from __future__ import annotations
 
 import asyncio
-import random as randomness
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
@@ -57,7 +57,7 @@ class HttpFleetReader:
         backoff: Backoff,
         fields: tuple[str, ...] = (),
         plain_fields: tuple[str, ...] = (),
-        random: Callable[[], float] = randomness.random,
+        jitter: Callable[[], float] = random.random,
         on_retry: Callable[[str], None] = lambda problem: None,
         wait: ServerWait | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class HttpFleetReader:
         self._timeout = timeout
         self._retry_for = retry_for
         self._backoff = backoff
-        self._random = random
+        self._jitter = jitter
         self._on_retry = on_retry
         self._has_reported_retry = False
         self._wait = wait or ServerWait()
@@ -143,7 +143,7 @@ class HttpFleetReader:
                 # A timeout that the deadline shortened says less than the error before it.
                 if error is None or timeout == self._timeout or not isinstance(latest.__cause__, TimeoutError):
                     error = latest
-            delay = max(self._backoff.delay(attempt, self._random()), error.retry_after).total_seconds()
+            delay = max(self._backoff.delay(attempt, self._jitter()), error.retry_after).total_seconds()
             attempt += 1
             text = f"page {position.number} of {self._client.base_url}/{self._collection}: {error}"
             if error.needs_operator or loop.time() + delay >= deadline:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random as randomness
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import timedelta
@@ -98,7 +98,7 @@ class HttpFleetStream:
         beginning: Backoff = BEGINNING,
         unsupported: Backoff = UNSUPPORTED,
         stable_after: timedelta = STABLE_AFTER,
-        random: Callable[[], float] = randomness.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """`timeout` bounds the time until the stream begins, `idle_timeout` the time in which nothing arrives.
 
@@ -127,7 +127,7 @@ class HttpFleetStream:
         self._beginning = beginning
         self._unsupported = unsupported
         self._stable_after = stable_after
-        self._random = random
+        self._jitter = jitter
         self._position = position or StreamPosition()
         self._failures = 0
         """How many connections have failed in a row."""
@@ -227,11 +227,11 @@ class HttpFleetStream:
         if reason is StreamEnd.EXPIRED and connection.resumed_from:
             delay = _NONE  # the list is due now
         elif reason is StreamEnd.UNSUPPORTED:
-            delay = self._unsupported.delay(attempt, self._random())
+            delay = self._unsupported.delay(attempt, self._jitter())
         elif connection.has_begun and not connection.is_synced:
-            delay = self._beginning.delay(attempt, self._random())
+            delay = self._beginning.delay(attempt, self._jitter())
         else:
-            delay = self._resuming.delay(attempt, self._random())
+            delay = self._resuming.delay(attempt, self._jitter())
         return Disconnected(reason, problem, max(delay, retry_after), needs_operator)
 
     def _request_failed(self, failure: RequestFailure) -> tuple[StreamEnd, str, timedelta, bool]:

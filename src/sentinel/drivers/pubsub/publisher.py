@@ -12,7 +12,7 @@ here is ever unroutable.
 from __future__ import annotations
 
 import asyncio
-import random as system_random
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -77,7 +77,7 @@ class PubSubPublisher:
         limits: RequestLimits = LIMITS,
         window: int = WINDOW,
         retry: Backoff = RETRY,
-        random: Callable[[], float] = system_random.random,
+        jitter: Callable[[], float] = random.random,
         observe: Callable[[Connectivity], None] = lambda change: None,
         **options: Unpack[ConnectOptions],
     ) -> None:
@@ -92,7 +92,7 @@ class PubSubPublisher:
         self._may_create = create_topic
         self._window = 1 if ordering_key else window
         self._retry = retry
-        self._random = random
+        self._jitter = jitter
         self._encoder = RequestEncoder(
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
@@ -165,7 +165,7 @@ class PubSubPublisher:
         start = self._now()
         for attempt in range(_MAX_ATTEMPTS):
             if attempt:
-                await asyncio.sleep(self._retry.delay(attempt - 1, self._random()).total_seconds())
+                await asyncio.sleep(self._retry.delay(attempt - 1, self._jitter()).total_seconds())
             if self._connection.current is None:
                 return False
             try:
@@ -231,7 +231,7 @@ class PubSubPublisher:
                     self._supervisor.attempt_failed(error)
                     failures += 1
                 # Also after a success: a connection that is lost immediately must not be reopened immediately.
-                await asyncio.sleep(self._retry.delay(failures, self._random()).total_seconds())
+                await asyncio.sleep(self._retry.delay(failures, self._jitter()).total_seconds())
         finally:
             await self._connection.close()
 

@@ -11,7 +11,7 @@ The lease of a held message is extended. When a process dies, its messages go to
 from __future__ import annotations
 
 import asyncio
-import random as system_random
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ class PubSubSubscriber:
         pull_timeout: timedelta = PULL_TIMEOUT,
         reconnect: Backoff = RECONNECT,
         retry: Backoff = RETRY,
-        random: Callable[[], float] = system_random.random,
+        jitter: Callable[[], float] = random.random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
@@ -90,11 +90,11 @@ class PubSubSubscriber:
         self._lease = lease
         self._pull_timeout = pull_timeout
         self._reconnect = reconnect
-        self._random = random
+        self._jitter = jitter
         self._now = now
         self._log = log or get_logger("subscriber")
         self._held: HeldDeliveries[_PulledMessage] = HeldDeliveries(
-            max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
+            max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, jitter=jitter, now=now, log=self._log
         )
         self._connection = client.LazyConnection(**options)
         self._supervisor = ConnectionSupervisor(
@@ -148,7 +148,7 @@ class PubSubSubscriber:
                 self._supervisor.disconnected(client.describe_error(error))
                 self._supervisor.attempt_failed(error)
                 failures += 1
-            await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
+            await asyncio.sleep(self._reconnect.delay(failures, self._jitter()).total_seconds())
 
     async def _pull_until_silent(self, connection: PubSubConnection) -> None:
         """Pull until no response has come for a while. Errors of calls are raised."""

@@ -191,7 +191,7 @@ async def keep_connected(
     *,
     supervisor: ConnectionSupervisor,
     backoff: Backoff,
-    random: Callable[[], float],
+    jitter: Callable[[], float],
 ) -> None:
     """Reconnect forever; `hold_connection` connects and returns when its connection is lost."""
     now = asyncio.get_running_loop().time
@@ -203,7 +203,7 @@ async def keep_connected(
         except Exception as error:  # the next attempt may succeed
             supervisor.disconnected(describe_error(error))
             supervisor.attempt_failed(error)
-        await asyncio.sleep(backoff.delay(failures, random()).total_seconds())
+        await asyncio.sleep(backoff.delay(failures, jitter()).total_seconds())
         # Only a connection that lasted resets the count. Otherwise one that is always lost immediately would be
         # reopened ten times a second.
         failures = 0 if now() - start > 2 * backoff.maximum.total_seconds() else failures + 1

@@ -7,7 +7,7 @@ backoff; `channel` sends the events.
 from __future__ import annotations
 
 import asyncio
-import random as system_random
+import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Unpack
@@ -46,7 +46,7 @@ class RabbitMQPublisher:
         mode: Mode = Mode.STRUCTURED,
         window: int = WINDOW,
         reconnect: Backoff = RECONNECT,
-        random: Callable[[], float] = system_random.random,
+        jitter: Callable[[], float] = random.random,
         observe: Callable[[Connectivity], None] = lambda change: None,
         **options: Unpack[ExchangeOptions],
     ) -> None:
@@ -64,7 +64,7 @@ class RabbitMQPublisher:
         self._mode = mode
         self._window = window
         self._reconnect = reconnect
-        self._random = random
+        self._jitter = jitter
         self._channel: ConfirmingChannel | None = None
         self._attempt: asyncio.Timeout | None = None
         """Ends the current or last `publish`."""
@@ -75,7 +75,7 @@ class RabbitMQPublisher:
     async def open(self) -> None:
         await self._supervisor.start(
             lambda: connection.keep_connected(
-                self._hold_connection, supervisor=self._supervisor, backoff=self._reconnect, random=self._random
+                self._hold_connection, supervisor=self._supervisor, backoff=self._reconnect, jitter=self._jitter
             )
         )
 

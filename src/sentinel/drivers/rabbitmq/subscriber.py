@@ -11,7 +11,7 @@ included, and no existing queue has to be redeclared.
 from __future__ import annotations
 
 import asyncio
-import random as system_random
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Unpack
@@ -51,7 +51,7 @@ class RabbitMQSubscriber:
         max_hold: timedelta,
         reconnect: Backoff = RECONNECT,
         retry: Backoff = RETRY,
-        random: Callable[[], float] = system_random.random,
+        jitter: Callable[[], float] = random.random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
@@ -77,11 +77,11 @@ class RabbitMQSubscriber:
         self._dead_letter_queue = subscription + DEAD_LETTERS_SUFFIX
         self._max_in_flight = max_in_flight
         self._reconnect = reconnect
-        self._random = random
+        self._jitter = jitter
         self._now = now
         self._log = log or get_logger("subscriber")
         self._held: HeldDeliveries[_RabbitMQMessage] = HeldDeliveries(
-            max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
+            max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, jitter=jitter, now=now, log=self._log
         )
         self._supervisor = ConnectionSupervisor(
             name="rabbitmq",
@@ -94,7 +94,7 @@ class RabbitMQSubscriber:
     async def open(self) -> None:
         await self._supervisor.start(
             lambda: connection.keep_connected(
-                self._hold_connection, supervisor=self._supervisor, backoff=self._reconnect, random=self._random
+                self._hold_connection, supervisor=self._supervisor, backoff=self._reconnect, jitter=self._jitter
             )
         )
 

@@ -8,7 +8,7 @@ echoes them.
 from __future__ import annotations
 
 import asyncio
-import random as randomness
+import random
 import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -68,7 +68,7 @@ class RestClient:
         connections: int = 100,
         keep_alive: timedelta = KEEP_ALIVE,
         retries: Retries = NO_RETRIES,
-        random: Callable[[], float] = randomness.random,
+        jitter: Callable[[], float] = random.random,
         tracer: Tracer = NO_TRACING,
     ) -> None:
         """Raises `InvalidUrl`, and `Misconfigured` for an invalid proxy.
@@ -94,7 +94,7 @@ class RestClient:
         self._connections = connections
         self._keep_alive = keep_alive
         self._retries = retries
-        self._random = random
+        self._jitter = jitter
         self._tracer = tracer
         self._session: aiohttp.ClientSession | None = None
         self._streams: set[aiohttp.ClientResponse] = set()
@@ -190,13 +190,13 @@ class RestClient:
             except Unreachable as error:
                 if error.needs_operator or (error.was_sent and method not in IDEMPOTENT_METHODS):
                     raise
-                delay = self._retries.delay(attempt, random=self._random())
+                delay = self._retries.delay(attempt, random=self._jitter())
                 if delay is None:
                     raise
             except RequestRejected as error:
                 if not error.is_retryable or method not in IDEMPOTENT_METHODS:
                     raise
-                delay = self._retries.delay(attempt, random=self._random(), retry_after=error.response.retry_after)
+                delay = self._retries.delay(attempt, random=self._jitter(), retry_after=error.response.retry_after)
                 if delay is None:
                     raise
             attempt += 1
