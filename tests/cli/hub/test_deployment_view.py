@@ -137,6 +137,18 @@ def test_the_next_batch_says_when_it_begins() -> None:
     assert due[4].endswith("begins when enough targets are online")
 
 
+def test_a_paused_deployment_says_what_its_next_batch_waits_for() -> None:
+    asked = request("a", "b", rolling=batches_of(1, delay=MINUTE))
+    driver = Driver(asked)
+    driver.start()
+    driver.complete("a")
+    driver.do(Pause())
+
+    for passed in (20 * SECOND, 2 * MINUTE):
+        shown = lines(progress(driver, asked), now=passed)
+        assert shown[5] == "   batch 2   ░                               0/1  begins when it is resumed"
+
+
 @pytest.mark.parametrize("height", [10, 16, 24, 50])
 def test_a_large_fleet_fits_the_terminal(height: int) -> None:
     asked = request(*(f"edge-{number}" for number in range(400)), rolling=batches_of(10, threshold=400))

@@ -208,6 +208,8 @@ def _batch(
 def _waits_for(found: DeploymentDocument, position: int, now: datetime) -> str:
     """Return what happens next with a batch, or at it."""
     if found.stage is Stage.DELAY and found.next_batch_time is not None and position == found.batch.position + 1:
+        if found.state is RolloutState.PAUSED:
+            return "begins when it is resumed"
         left = found.next_batch_time - now
         return f"begins in {_span(left)}" if left > _SPARE else "begins when enough targets are online"
     if found.stage is not Stage.ANALYSIS or position != found.batch.position or found.analysis is None:
