@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack
+import sqlite3
+from contextlib import AsyncExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -16,12 +17,15 @@ from google.protobuf.message import Message
 
 from sentinel.testing.hub_agent import Behavior, HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
+from tests.support.databases import postgresql
 from tests.support.databases.empty import DatabaseKind, empty_database
+from tests.support.fleet.http_client import FleetHttp
 from tests.support.hub.authority import Authority, served_serial
 from tests.support.processes.hub import TIMEOUT, HubProcess, RunningHub, serving
 from tools.services.server import free_port
 
 AGENTS = 1000
+MORTAL = ("-m", "tests.e2e.mortal_hub")
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
 REQUESTS: dict[str, type[Message]] = {
     method.name: getattr(pb, method.input_type.name) for method in SERVICE.methods
@@ -135,6 +139,103 @@ async def test_a_deployment_outlives_a_hub_that_is_killed_again_and_again(
     data = [each["data"] for each in story["items"] if each["type"] == "deployment.instance"]
     sent = [each["instance_id"] for each in data if each["state"] == "pending"]
     assert sent == ids[: len(sent)], "nobody is sent it twice"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", ["before", "after"])
+async def test_each_step_of_a_rollout_may_be_the_last_of_a_hub(tmp_path: Path, point: str) -> None:
+    """Each hub is killed at its second step: the first one is often a report that was not answered."""
+    file, port, ids = tmp_path / "hub.db", free_port(), ["edge-1", "edge-2", "edge-3"]
+    async with AsyncExitStack() as stack:
+        async with serving(f"sqlite:///{file}", port=port) as hub:
+            await hub.save(content(1), content(2))
+            agents = [await stack.enter_async_context(HubAgent(hub.address, each)) for each in ids]
+            for agent in agents:
+                await agent.register()
+                await hub.assign(agent.instance_id, 1)
+                await agent.fetch()
+            body = {"config_id": "api", "version": 2, "targets": {"ids": ids}, "rolling": {"batch_delay": "0s"}}
+            path = f"deployments/{(await hub.call('POST', 'deployments', body))['id']}"
+            await kill(hub)
+        tasks = [
+            asyncio.create_task(
+                agent.run(
+                    Behavior(
+                        heartbeat_interval=timedelta(seconds=1),
+                        fails=("api@2",) if agent.instance_id == "edge-2" else (),
+                    )
+                )
+            )
+            for agent in agents
+        ]
+        stack.push_async_callback(cancel, tasks)
+        deaths = 0
+        while await dies_in_a_rollout(file, port, (*MORTAL, point, "2")):
+            deaths += 1
+        async with serving(f"sqlite:///{file}", port=port) as hub:
+            over = await hub.call("GET", path)
+            story = await hub.call("GET", f"{path}/events?size=1000")
+            for each in ids:
+                await hub.until_instance(each, in_sync=True, assigned="api@1", state="online")
+
+    assert (over["state"], over["rollback"]) == ("failed", "completed")
+    assert over["counts"] == {"rolled_back": 2, "skipped": 1}
+    data = [each["data"] for each in story["items"] if each["type"] == "deployment.instance"]
+    assert [each["instance_id"] for each in data if each["state"] == "pending"] == ids[:2]
+    assert 8 <= deaths <= 40
+
+
+async def dies_in_a_rollout(file: Path, port: int, program: tuple[str, ...]) -> bool:
+    """Let a hub serve until it is dead, or no deployment is in progress any more. Returns whether it is dead."""
+    address = f"127.0.0.1:{port}"
+    async with HubProcess(f"sqlite:///{file}", "--insecure", listen_grpc=address, program=program) as process:
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
+            while process.is_running:
+                with closing(sqlite3.connect(file)) as database:
+                    [(active,)] = database.execute("SELECT count(*) FROM hub_deployments WHERE NOT is_over")
+                if not active:
+                    return False
+                await asyncio.sleep(0.05)
+        assert await process.exit_code() == -signal.SIGKILL
+    return True
+
+
+async def test_the_lock_of_a_deployment_ends_with_the_hub_that_holds_it(fresh_postgresql_database: str) -> None:
+    url, program = fresh_postgresql_database, (*MORTAL, "stopped", "1")
+    async with (
+        serving(url) as hub,
+        HubProcess(url, "--insecure", program=program) as dying,
+        FleetHttp(await dying.url()) as rest,
+        HubAgent(hub.address, "edge-1") as agent,
+    ):
+        await hub.save(content(1))
+        await agent.register()
+        body = {"config_id": "api", "version": 1, "targets": {"ids": ["edge-1"]}}
+        path = f"deployments/{(await hub.call('POST', 'deployments', body))['id']}"
+        pausing = asyncio.create_task(rest.call("POST", f"/api/v1/{path}/pause"))
+        await until_stopped(dying.pid)
+
+        acknowledging = asyncio.create_task(agent.ack_deployment(path.partition("/")[2]))
+        await postgresql.wait_for_blocked(url)
+        is_waiting = not acknowledging.done()
+        dying.send_signal(signal.SIGKILL)
+        await acknowledging
+        await asyncio.gather(pausing, return_exceptions=True)
+        found = await hub.call("GET", path)
+
+    assert is_waiting
+    assert (found["state"], found["counts"]) == ("running", {"in_progress": 1})
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+
+
+async def until_stopped(pid: int) -> None:
+    async with asyncio.timeout(TIMEOUT.total_seconds()):
+        while not is_stopped(pid):  # noqa: ASYNC110  # another process
+            await asyncio.sleep(0.05)
 
 
 async def kill(hub: RunningHub) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 from tests.support.fleet.http_client import FleetHttp
-from tests.support.processes.service import ServiceProcess
+from tests.support.processes.service import PROGRAM, ServiceProcess
 
 TIMEOUT = timedelta(minutes=4)
 """Only a test that fails waits this long."""
@@ -25,6 +25,7 @@ class HubProcess(ServiceProcess):
         listen: str = "127.0.0.1:0",
         listen_grpc: str = "127.0.0.1:0",
         environ: Mapping[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         super().__init__(
             (
@@ -36,6 +37,7 @@ class HubProcess(ServiceProcess):
                 *arguments,
             ),
             environ=environ or {},
+            program=program,
         )
 
     async def url(self) -> str:
