@@ -79,6 +79,13 @@ class TestErrorRate:
         assert verdict.requests == 100 + 50 + 100
         assert verdict.findings[0].value == pytest.approx(7 / 250)
 
+    def test_a_restart_hides_no_errors(self) -> None:
+        restarted = [sample(0, 1000, 20), sample(90, 1000, 20), sample(180, 300, 30), sample(270, 300, 30)]
+
+        verdict = judge(restarted)
+
+        assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, "error_rate 0.1 is above 0.05")
+
     def test_what_happened_before_or_after_the_window_does_not_count(self) -> None:
         samples = [sample(-30, 0), sample(0, 500, 500), sample(90, 700, 501), sample(120, 900, 701)]
 

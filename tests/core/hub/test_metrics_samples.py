@@ -108,6 +108,14 @@ class TestIncrease:
 
         assert grown.requests_total == 17
 
+    def test_where_one_began_again_all_did(self) -> None:
+        before = Metrics(requests_total=1000, requests_failed=20, bytes_sent=500, bytes_received=7)
+        after = Metrics(requests_total=300, requests_failed=30, bytes_sent=900, bytes_received=7)
+
+        grown = metrics_samples.increase([Sample(START, before), Sample(START + SECOND, after)])
+
+        assert grown == Increase(requests_total=300, requests_failed=30, bytes_sent=900, bytes_received=7)
+
     @pytest.mark.parametrize("samples", [[], [sample(0, 100)]])
     def test_of_one_sample_nothing_is_known(self, samples: list[Sample]) -> None:
         assert metrics_samples.increase(samples) == Increase()

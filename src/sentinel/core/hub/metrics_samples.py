@@ -74,12 +74,14 @@ def admit_buffered(
 def increase(samples: Sequence[Sample]) -> Increase:
     """Return how much the counters grew from the first of these samples to the last.
 
-    `samples` are ascending. A counter that is lower than before has begun again at zero.
+    `samples` are ascending. Where a counter is lower than before, the proxy has restarted: all have begun again at
+    zero, also those that are higher than before by now.
     """
     grown = [0, 0, 0, 0]
     for before, after in pairwise(samples):
+        has_restarted = _has_restarted(before, after)
         for index, (old, new) in enumerate(zip(before.metrics.counters, after.metrics.counters, strict=True)):
-            grown[index] += new - old if new >= old else new
+            grown[index] += new if has_restarted else new - old
     total, failed, sent, received = grown
     return Increase(requests_total=total, requests_failed=failed, bytes_sent=sent, bytes_received=received)
 
@@ -107,7 +109,11 @@ def _latency(sample: Sample) -> tuple[float, datetime]:
 
 def _beside_resets(samples: Sequence[Sample]) -> Iterator[Sample]:
     for before, after in pairwise(samples):
-        counters = zip(before.metrics.counters, after.metrics.counters, strict=True)
-        if any(new < old for old, new in counters):
+        if _has_restarted(before, after):
             yield before
             yield after
+
+
+def _has_restarted(before: Sample, after: Sample) -> bool:
+    counters = zip(before.metrics.counters, after.metrics.counters, strict=True)
+    return any(new < old for old, new in counters)
