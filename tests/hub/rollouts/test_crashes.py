@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from sentinel.core.hub.deployment import Request
 from sentinel.core.hub.rollout_state import RollbackState, RolloutState
 from sentinel.ports.errors import Unavailable
+from sentinel.ports.rollout_store import DeploymentQuery
 from sentinel.testing.database import Fault
 from sentinel.testing.hub_agent import Behavior, HubAgent
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
@@ -131,6 +133,50 @@ async def test_another_hub_goes_on_after_a_crash_at_any_step(fault: Fault) -> No
             break
         steps += 1
     assert 10 < steps < MAX_STEPS
+
+
+async def create_missing(hub: InProcessHub, *wanted: Request) -> list[str]:
+    """Create what was not stored before the crash, one version after the other. Returns all ids, in this order."""
+    found = {each.request.version: each.id for each in await hub.store.deployments(DeploymentQuery(limit=10))}
+    for asked in wanted:
+        if asked.version not in found:
+            found[asked.version] = await create(hub, asked)
+    return [found[asked.version] for asked in wanted]
+
+
+async def crash_while_one_waits(fault: Fault, step: int) -> bool:
+    """Let a hub die at this step of two deployments of one instance. Returns whether it did."""
+    crash = Crash(fault)
+    backend = backends.memory(faults=crash)
+    wanted = request("edge-1", "edge-2"), request("edge-2", "edge-3", version=3, queue=True)
+    async with InProcessHub(backend=backend) as hub:
+        await hub.save_versions("api", *VERSIONS)
+        agents = await fleet(hub, *names(3))
+        crash.plan(step)
+        async with running(agents):
+            with suppress(Unavailable):
+                ids = await create_missing(hub, *wanted)
+                await first_of(until_over(hub, ids[1]), crash.happened.wait())
+        has_crashed, clock = crash.has_happened, hub.clock
+    crash.cancel()
+    async with InProcessHub(backend=backend, clock=clock) as hub:
+        again = [moved(agent, hub) for agent in agents]
+        async with running(again):
+            records = [await until_over(hub, each) for each in await create_missing(hub, *wanted)]
+
+        assert [status(each) for each in records] == [(RolloutState.COMPLETED, RollbackState.NONE)] * 2, step
+        assert await assigned(hub, *names(3)) == ["api@2", "api@3", "api@3"], step
+        assert [agent.running_version for agent in again] == ["api@2", "api@3", "api@3"], step
+    return has_crashed
+
+
+@pytest.mark.parametrize("fault", [Fault.AFTER_COMMIT, Fault.BEFORE_COMMIT])
+async def test_a_deployment_that_waits_starts_after_a_crash_at_any_step(fault: Fault) -> None:
+    steps = 0
+    while await crash_while_one_waits(fault, steps):
+        steps += 1
+        assert steps < MAX_STEPS
+    assert steps > 10
 
 
 async def test_what_was_done_before_a_restart_is_not_sent_again() -> None:
