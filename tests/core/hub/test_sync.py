@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from sentinel.core.hub import sync
-from sentinel.core.hub.instance import Deregistered, DrainRequested, Instance
+from sentinel.core.hub.instance import DeploymentStarted, Deregistered, DrainRequested, Instance
 from sentinel.core.hub.sync import Action, ActionType, Assignment, DeploymentStep, Sync
 from sentinel.core.hub.versions import VersionName
 from tests.core.hub.instances import START, registered
@@ -141,6 +141,11 @@ class TestActions:
             "deadline": "1772366700",
         }
         assert sync.pending_actions(ONLINE, state, acknowledged) == []
+
+    def test_without_its_step_a_deployment_still_decides_alone(self) -> None:
+        deploying = registered(DeploymentStarted("d-1"))
+
+        assert sync.pending_actions(deploying, Sync(assignment=FIRST, reported_hash="bb")) == []
 
     def test_an_overdue_report_is_asked_for(self) -> None:
         step = msgspec.structs.replace(STEP, is_acknowledged=True, is_report_overdue=True)
