@@ -41,7 +41,7 @@ STOP_TIMEOUT: Final = timedelta(minutes=1)
 _MARGIN: Final = timedelta(seconds=2)
 """How long deregistering may take, whether or not the proxy has stopped."""
 _ENOUGH_HEARTBEATS: Final = 2
-"""A session with so many answered heartbeats has worked. One with fewer may end the same way again at once."""
+"""A session with this many answered heartbeats has worked. One with fewer may end the same way at once."""
 _DEREGISTER_TIMEOUT: Final = timedelta(seconds=5)
 
 

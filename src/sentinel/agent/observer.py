@@ -32,7 +32,7 @@ class AgentObserver(Protocol):
         """The session has ended, or did not begin; `is_new` unless it was for the same reason the last time."""
 
     def heartbeat(self, status: InstanceStatus, *, is_in_sync: bool, delivered: int) -> None:
-        """A heartbeat was answered, which delivered so many samples."""
+        """A heartbeat was answered. It delivered this many samples."""
 
     def postponed(self, failure: HubUnavailable) -> None:
         """A heartbeat was refused because the hub has too much to do."""

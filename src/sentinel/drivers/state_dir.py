@@ -122,7 +122,7 @@ class FolderState:
         try:
             return msgspec.json.decode(content, type=AgentState)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # What it said is lost. The hub asks again, and the file that the proxy reads is as it is.
+            # The state is lost. The hub asks again, and the file that the proxy reads stays as it is.
             self._log.warning("state.damaged", file=str(self._state), reason=str(error))
             return AgentState()
 
@@ -156,7 +156,7 @@ def _file_name(reference: str) -> str:
 
 
 def _link(link: Path, target: str) -> None:
-    """Let a link lead to a file, atomically. One that does already needs no space."""
+    """Point a link to a file, atomically. One that already does is left alone, which works on a full disk."""
     if link.is_symlink() and link.readlink() == Path(target):
         return
     draft = link.with_name(f".{link.name}")

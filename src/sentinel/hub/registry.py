@@ -48,7 +48,7 @@ class KnownInstance:
         """Whether something is to be flushed."""
         self.told: Assignment | None = None if record.sync.has_update else record.sync.assignment
         """The assignment that a response has last told the agent about. Its heartbeats repeat it, so this only
-        saves time. Of an instance that another hub has served, nobody here knows what it was told."""
+        saves time. It is unknown for an instance that another hub has served."""
         self.session_expires = _NEVER
         """The latest expiry of the session's tokens that this process has seen."""
         self.calls = 0

@@ -23,7 +23,7 @@ from sentinel.web.routing import Caller
 KIND: Final = "secret"
 """The kind of secrets in the audit."""
 MAX_VALUE_LENGTH: Final = 64 * 1024
-"""A chain of certificates has a tenth of it."""
+"""A chain of certificates needs about a tenth of it."""
 NO_KEY: Final = "the hub has no key to encrypt secrets with; give --secrets-key-file or SENTINEL_SECRETS_KEY"
 
 

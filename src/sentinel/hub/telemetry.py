@@ -24,7 +24,7 @@ from sentinel.version import __version__
 PREFIX: Final = "hub"
 METRICS_PREFIX: Final = f"{PREFIX}_"
 MAX_LAGS: Final = 1_000
-"""How many instances out of sync have their own series. More would be a broken fleet, which others count."""
+"""How many instances out of sync have their own series. With more, other metrics show the problem."""
 
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _DEPLOYMENT_BUCKETS = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)

@@ -263,7 +263,7 @@ class HubStore(RolloutStore, Protocol):
         ended before this time. Each is seen with the one before, because of resets between them. One call is about
         the intervals of the `limit` oldest samples that were not thinned out yet.
 
-        Returns how many samples it has dealt with: at least `limit`, if there are so many.
+        Returns how many samples it has dealt with: at least `limit`, if there are that many.
         """
 
     async def expire_metrics(self, before: datetime, *, limit: int) -> int:

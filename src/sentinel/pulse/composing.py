@@ -31,7 +31,7 @@ class EventComposer:
     """Composes the events of one pulse."""
 
     def __init__(self, *, resource_type: str, composer: Composer, randomness: Callable[[int], bytes]) -> None:
-        """`randomness` returns so many random bytes, for the ids of events."""
+        """`randomness` returns the given number of random bytes, for the ids of events."""
         self._resource_type = resource_type
         self._composer = composer
         self._randomness = randomness

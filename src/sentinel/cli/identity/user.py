@@ -1,6 +1,6 @@
 """`sentinel user`: adds, lists, changes and removes the users of a server or database.
 
-A password comes from a prompt or from stdin, never from an option, which everyone could see who lists processes.
+A password comes from a prompt or from stdin, never from an option, which everyone who lists processes could see.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     markers: tuple[str, ...] = ()
     """Ids of the assignments that asked for it."""
     adopts_markers: bool = True
-    """Whether the first id of each kind belongs to the assignment that was tried. Not after a failed order: who
-    assigns its version by hand wants it to be tried."""
+    """Whether the first id of each kind belongs to the assignment that was tried. Not after a failed order: when
+    its version is assigned by hand, it is tried again."""
     failure: str = ""
     """Why it does not run."""
 

@@ -253,7 +253,7 @@ def end(row: Row, outcome: RowState, message: str, now: datetime) -> Row:
 
 
 def end_return(row: Row, state: RowState, message: str, now: datetime) -> Row:
-    """The way back has ended, well or not. Without a message, the row still says why it had to go back."""
+    """The way back has ended, successfully or not. Without a message, the row still says why it had to go back."""
     ended = msgspec.structs.replace(row, step=None, soak=None, must_return=False)
     return _set(ended, state, message or row.message, now)
 

@@ -123,7 +123,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     are_failed_back: bool = False
     """During a rollback: whether the others were told to go back, too."""
     open_rows: int = 0
-    """How many rows are open; so that an event about one row does not have to look at all."""
+    """How many rows are open. Counted here, so that an event about one row need not read all of them."""
     failures: int = 0
     """How many attempts were unsuccessful."""
 

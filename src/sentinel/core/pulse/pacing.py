@@ -224,7 +224,7 @@ class Pacer:
             self._forget_published(key, entry)
 
     def end_cycle(self, *, is_complete: bool, resources: int = 0) -> int:
-        """End a cycle. After a complete walk of so many resources, forget those that are gone; return how many.
+        """End a cycle. After a complete walk of this many resources, forget those that are gone; return how many.
 
         An entry survives one walk that missed it. With numbered pages, a deletion elsewhere can hide a resource
         from one walk, and forgetting it would publish it again. An incomplete walk proves nothing about the

@@ -36,7 +36,7 @@ from sentinel.wire.hub.v1 import fleet_pb2 as pb
 from sentinel.wire.hub.v1 import fleet_pb2_grpc
 
 CALL_TIMEOUT: Final = timedelta(seconds=25)
-"""Somewhat longer than the hub itself gives a call."""
+"""Longer than the hub's own timeout for a call."""
 MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 """A configuration of the largest size, with secrets."""
 _CLOSE_TIMEOUT: Final = timedelta(seconds=1)
