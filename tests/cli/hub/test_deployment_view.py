@@ -93,6 +93,25 @@ def test_a_canary_that_violates_a_limit_and_goes_back() -> None:
     ]
 
 
+def test_the_numbers_of_good_canaries_are_shown_again_at_the_end() -> None:
+    driver, asked = canary()
+    driver.start()
+    driver.complete("edge-1", "edge-2")
+    [question] = of_type(driver.wait(5 * MINUTE), Analyse)
+    findings = (Finding(metric=Metric.ERROR_RATE, value=0.004, limit=0.01),)
+    driver.do(Analysed(question.until, Verdict(outcome=Outcome.SUCCESS, requests=4_210, findings=findings)))
+    during = lines(progress(driver, asked))
+    driver.complete("edge-3", "edge-4", "edge-5")
+
+    shown = lines(progress(driver, asked))
+
+    assert "canary · completed" in shown[0]
+    assert shown.index("   ✓ error_rate          0.004  at most 0.01") == 1 + shown.index(
+        "   canaries  success · 4,210 requests"
+    )
+    assert not [line for line in during if "error_rate" in line]
+
+
 def test_too_little_data_says_how_much_is_missing() -> None:
     driver, asked = canary()
     driver.start()

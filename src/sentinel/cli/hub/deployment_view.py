@@ -236,7 +236,7 @@ def _canary(found: DeploymentDocument, now: datetime) -> Iterator[Line]:
     analysis = found.analysis
     yield Line()
     yield Line(Span("   canaries  ", is_bold=True), *_verdict(analysis, found, now))
-    if analysis.outcome is Outcome.SUCCESS and found.stage is not Stage.ANALYSIS:
+    if analysis.outcome is Outcome.SUCCESS and found.stage not in (Stage.ANALYSIS, None):
         return  # they have passed, and others are of interest now
     if analysis.findings:
         for finding in analysis.findings:
