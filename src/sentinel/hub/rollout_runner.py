@@ -269,7 +269,7 @@ class RolloutRunner:
         self._copies.put(stored.copy)
         for instance_id, change in stored.instance_changes:
             self._observer.state_changed(instance_id, change)
-        if before.state is not after.state:
+        if (before.state, before.rollback) != (after.state, after.rollback):
             self._observer.deployment_changed(stored.copy.id, after.state, after.rollback, after.reason)
         if before.finished is None and after.finished is not None:
             started = after.started or after.created

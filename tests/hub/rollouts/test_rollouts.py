@@ -84,6 +84,26 @@ async def test_a_failed_instance_goes_back_and_others_are_not_touched(hub: InPro
     assert hub.count("hub_deployment_failures_total") == 1
 
 
+async def test_the_log_says_how_deployment_and_rollback_end(
+    hub: InProcessHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="sentinel")
+    [agent] = await fleet(hub, "edge-1")
+    deployment_id = await create(hub, request("edge-1"))
+    await agent.ack_deployment(deployment_id)
+    await agent.report_deployment_status(deployment_id, States.FAILED)
+    await go_back(agent, deployment_id)
+
+    await until_over(hub, deployment_id)
+
+    lines = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "deployment.state"]
+    assert [(each["deployment"], each["state"], each["rollback"]) for each in lines] == [
+        (deployment_id, "running", "none"),
+        (deployment_id, "failed", "running"),
+        (deployment_id, "failed", "completed"),
+    ]
+
+
 async def test_events_of_a_deployment_tell_its_story(hub: InProcessHub) -> None:
     [agent] = await fleet(hub, "edge-1")
     deployment_id = await create(hub, request("edge-1"))
