@@ -7,7 +7,10 @@ import pytest
 
 from sentinel.core.hub.states import State
 from sentinel.hub.settings import HubSettings
+from sentinel.ports.hub_store import HubEvent, HubEventType
+from sentinel.ports.webhook_store import Delivery
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
+from tests.support.fleet.store_records import MOMENT
 from tests.support.hub.in_process import SECOND, USER, InProcessHub, refused
 
 DEGRADED = pb.InstanceStatus(state=pb.InstanceStatus.DEGRADED)
@@ -148,3 +151,16 @@ async def test_changes_of_state_are_logged_with_their_cause(
         ("edge-1", "unknown", "online", "registered"),
         ("edge-1", "online", "offline", "no heartbeat"),
     ]
+
+
+async def test_an_event_that_a_webhook_refused_is_logged_by_its_number(
+    hub: InProcessHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    event = HubEvent(number=7, time=MOMENT, type=HubEventType.CONFIG_VERSION, subject="api@1")
+    delivery = Delivery(webhook="hooks.example-1", event=event, next_time=MOMENT, attempts=1, error="no")
+
+    hub.built.telemetry.webhook_failed("hooks.example-1", delivery)
+
+    [line] = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "webhook.failed"]
+    assert (line["number"], line["type"], line["error"]) == (7, "config.version", "no")
+    assert "event" not in line, "the log has its own"

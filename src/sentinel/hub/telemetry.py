@@ -204,7 +204,7 @@ class HubTelemetry:
         self._log.warning(
             "webhook.dead_letter" if is_dead else "webhook.failed",
             webhook=name,
-            event=delivery.event.number,
+            number=delivery.event.number,
             type=delivery.event.type.value,
             attempts=delivery.attempts,
             error=delivery.error,
