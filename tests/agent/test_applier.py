@@ -455,6 +455,53 @@ async def test_a_refused_reload_restores_the_file() -> None:
 
 
 @simulated
+async def test_a_proxy_that_starts_after_a_failed_restore_is_no_longer_degraded() -> None:
+    agent = ApplyingAgent()
+    async with agent.running():
+        await agent.apply(task("api@1", marker="a1"))
+        agent.proxy.pid = None
+        await agent.apply(task("api@2", marker="a2"))
+        stopped = await agent.applier.observe()
+        agent.proxy.pid, agent.proxy.running = 1001, agent.proxy.text
+        started = await agent.applier.observe()
+
+    assert stopped.health is Health.UNHEALTHY
+    assert "the configuration before is not restored" in stopped.message
+    assert (started.health, started.hash) == (Health.HEALTHY, content_hash(V1))
+    assert started.message == "api@2: the proxy does not run"
+
+
+@simulated
+async def test_a_restored_proxy_that_becomes_healthy_later_is_no_longer_degraded() -> None:
+    agent = ApplyingAgent()
+    async with agent.running():
+        await agent.apply(task("api@1", marker="a1"))
+        agent.proxy.is_healthy = lambda running: False
+        await agent.apply(task("api@2", marker="a2"))
+        ill = await agent.applier.observe()
+        agent.proxy.is_healthy = lambda running: True
+        well = await agent.applier.observe()
+
+    assert ill.health is Health.UNHEALTHY
+    assert (well.health, well.message) == (Health.HEALTHY, "api@2: health check failed after 3 attempts")
+
+
+@simulated
+async def test_a_proxy_that_refuses_to_reload_its_old_file_stays_degraded() -> None:
+    agent = ApplyingAgent()
+    async with agent.running():
+        await agent.apply(task("api@1", marker="a1"))
+        agent.proxy.refuses["reload"] = ProxyFailure("the unit is masked")
+        await agent.apply(task("api@2", marker="a2"))
+        refusing = await agent.applier.observe()
+        agent.proxy.pid = 1001
+        restarted = await agent.applier.observe()
+
+    assert refusing.health is Health.DEGRADED
+    assert restarted.health is Health.HEALTHY
+
+
+@simulated
 async def test_without_a_file_before_a_failed_version_leaves_none() -> None:
     agent = ApplyingAgent(proxy=MemoryProxy(None))
     agent.proxy.is_healthy = lambda running: False

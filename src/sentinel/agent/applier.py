@@ -21,7 +21,7 @@ from sentinel.core.agent import apply as applying
 from sentinel.core.agent import state as states
 from sentinel.core.agent import status
 from sentinel.core.agent.orders import Content, OrderKey, Report, Running, Task
-from sentinel.core.agent.state import AgentState, Applied
+from sentinel.core.agent.state import AgentState, Applied, Unloaded
 from sentinel.ports.clock import Clock
 from sentinel.ports.proxy_control import ProxyFailure
 from sentinel.ports.state_dir import StateDir, StateDirFailure
@@ -172,6 +172,8 @@ class Applier:
             problem = await self._actions.health_problem()
             if self._action is None:
                 self._health_problem = problem
+                if not problem and self._state.unloaded is not None:
+                    await self._note_healthy()
         await self._look()
         return self._running
 
@@ -235,9 +237,13 @@ class Applier:
         if apply is None:
             self._action = None
             return
+        # Before the action: a proxy that starts meanwhile reads the file that was restored.
+        process_id = await self._actions.process_id() if apply.step is applying.Step.RELOADING_BACK else None
         event = await self._perform(action, apply)
         applied = await self._result(apply, event)
-        self._state, self._action = states.advance(self._state, event, self._clock.now(), applied=applied)
+        self._state, self._action = states.advance(
+            self._state, event, self._clock.now(), applied=applied, unloaded=_unloaded(apply, process_id)
+        )
         if self._action is None:
             await self._end(apply.task, has_succeeded=applied is not None)
 
@@ -303,6 +309,12 @@ class Applier:
         await self._look()
         return True
 
+    async def _note_healthy(self) -> None:
+        """Find out whether a proxy that is healthy runs what was restored."""
+        file_hash = await self._actions.file_hash()
+        process_id = await self._actions.process_id()
+        self._change(lambda state: states.healthy(state, file_hash, process_id))
+
     async def _look(self) -> None:
         """Find out what a heartbeat says."""
         observed = await self._actions.observe(self._state.applied)
@@ -356,6 +368,17 @@ class Applier:
         if problem and problem != self._state_problem:
             self._log.error("state.not_saved", reason=problem)
         self._state_problem = problem
+
+
+def _unloaded(apply: applying.Apply, process_id: int | None) -> Unloaded | None:
+    """Return what may not run if this step of the way back fails. `process_id` was that of the proxy."""
+    match apply.step:
+        case applying.Step.RELOADING_BACK:
+            return Unloaded(file_hash=apply.previous, process_id=process_id or 0)
+        case applying.Step.CHECKING_BACK:
+            return Unloaded(file_hash=apply.previous, process_id=None)
+        case _:
+            return None
 
 
 def _restarted_proxy(state: AgentState, process_id: int | None) -> AgentState:

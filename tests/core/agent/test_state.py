@@ -13,7 +13,7 @@ from sentinel.core.agent import apply as applying
 from sentinel.core.agent import state as states
 from sentinel.core.agent.apply import Action, Apply, Done, Failed, Rendered, Step
 from sentinel.core.agent.orders import Content, Order, OrderKey, Report, ReportState, Source, Task
-from sentinel.core.agent.state import AgentState, Applied
+from sentinel.core.agent.state import AgentState, Applied, Attempt, Unloaded
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 KEY = OrderKey("d-1", False)
@@ -307,6 +307,47 @@ def test_a_failed_restore_is_remembered_until_something_runs() -> None:
     assert state.restore_failure == "no copy"
 
     assert tried(received(assigned("api@3"), state=state)).restore_failure == ""
+
+
+@pytest.mark.parametrize(
+    ("told_process", "file_hash", "process_id", "is_restored"),
+    [
+        (7, "f1", 8, True),
+        (0, "f1", 8, True),
+        (None, "f1", 7, True),
+        (None, "f1", None, True),
+        (7, "f1", 7, False),
+        (7, "f1", None, False),
+        (7, "f2", 8, False),
+    ],
+    ids=["restarted", "started", "told", "told, unknown", "same process", "unknown process", "another file"],
+)
+def test_a_healthy_proxy_that_has_read_its_file_is_restored(
+    told_process: int | None, file_hash: str, process_id: int | None, is_restored: bool
+) -> None:
+    unloaded = Unloaded(file_hash="f1", process_id=told_process)
+    attempt = Attempt(version="api@2", failure="refused; the configuration before is not restored: no process")
+    state = AgentState(restore_failure="no process", unloaded=unloaded, attempt=attempt)
+
+    seen = states.healthy(state, file_hash, process_id)
+
+    restored = AgentState(attempt=Attempt(version="api@2", failure="refused"))
+    assert seen == (restored if is_restored else state)
+
+
+def test_a_proxy_is_not_restored_while_something_is_applied() -> None:
+    unloaded = Unloaded(file_hash="f1", process_id=None)
+    waiting = AgentState(restore_failure="no process", unloaded=unloaded)
+    applying_now = msgspec.structs.replace(waiting, apply=Apply(task=assigned("api@3"), attempts=1))
+
+    assert states.healthy(applying_now, "f1", 8) == applying_now
+    assert states.healthy(waiting, "f1", 8) == AgentState()
+
+
+def test_a_file_that_was_not_restored_is_never_taken_for_restored() -> None:
+    state = AgentState(restore_failure="no copy")
+
+    assert states.healthy(state, "f1", 8) == state
 
 
 def test_a_renamed_version_needs_something_that_runs() -> None:

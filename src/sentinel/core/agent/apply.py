@@ -20,6 +20,7 @@ from sentinel.core.agent.orders import Report, ReportState, Task
 from sentinel.core.counted import counted
 
 DEADLINE_PASSED: Final = "the deadline has passed"
+NOT_RESTORED: Final = "; the configuration before is not restored: "
 INTERRUPTED: Final = "the agent was interrupted twice while the proxy took over the version"
 
 
@@ -285,7 +286,7 @@ def explain(apply: Apply) -> Failed:
     failure, unrestored = apply.failure or Failed(""), apply.restore_failure
     if unrestored is None:
         return failure
-    message = f"{failure.message}; the configuration before is not restored: {unrestored.message}"
+    message = f"{failure.message}{NOT_RESTORED}{unrestored.message}"
     return Failed(message, "\n".join(filter(None, (failure.details, unrestored.details))))
 
 

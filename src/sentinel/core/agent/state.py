@@ -60,6 +60,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Why it does not run."""
 
 
+class Unloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """The file is what it was before a version that failed, but the proxy may not run it."""
+
+    file_hash: str
+    process_id: int | None
+    """The process that could not be told to read it, 0 if unknown; None if it was told, but was not healthy."""
+
+
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     """The whole memory of an agent."""
 
@@ -72,6 +80,8 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     attempt: Attempt | None = None
     restore_failure: str = ""
     """Why the proxy does not run the applied version; empty if it does."""
+    unloaded: Unloaded | None = None
+    """What has to be seen before the proxy counts as restored; None if its file could not be restored, either."""
     orders: tuple[Report, ...] = ()
     """The newest report about each of the last orders."""
     reports: tuple[Report, ...] = ()
@@ -97,15 +107,39 @@ def begin(state: AgentState, *, attempts: int) -> tuple[AgentState, applying.Act
 
 
 def advance(
-    state: AgentState, event: applying.Event, now: datetime, *, applied: Applied | None = None
+    state: AgentState,
+    event: applying.Event,
+    now: datetime,
+    *,
+    applied: Applied | None = None,
+    unloaded: Unloaded | None = None,
 ) -> tuple[AgentState, applying.Action | None]:
-    """Go on with the apply after an action. `applied` is what runs if that was the last one."""
+    """Go on with the apply after an action.
+
+    If that was the last one, `applied` is what runs, and `unloaded` what may not run after a way back that failed.
+    """
     if state.apply is None:
         return state, None
     next_state, action = _advanced(state, applying.advance(state.apply, event, now))
     if next_state.apply is None or next_state.apply.step is not applying.Step.ENDED:
         return next_state, action
-    return _ended(next_state, next_state.apply, applied), None
+    return _ended(next_state, next_state.apply, applied, unloaded), None
+
+
+def healthy(state: AgentState, file_hash: str, process_id: int | None) -> AgentState:
+    """The proxy is healthy. If it has read the file that was restored, it runs what it ran before.
+
+    It has if it was told to, or if it is another process by now, which began after the file was restored.
+    """
+    unloaded = state.unloaded
+    if unloaded is None or state.apply is not None or file_hash != unloaded.file_hash:
+        return state
+    if unloaded.process_id is not None and process_id in (None, unloaded.process_id):
+        return state
+    attempt, outdated = state.attempt, f"{applying.NOT_RESTORED}{state.restore_failure}"
+    if attempt is not None:
+        attempt = msgspec.structs.replace(attempt, failure=attempt.failure.removesuffix(outdated))
+    return msgspec.structs.replace(state, attempt=attempt, restore_failure="", unloaded=None)
 
 
 def restarted(state: AgentState, file_hash: str) -> tuple[AgentState, applying.Action | None]:
@@ -287,18 +321,19 @@ def _advanced(state: AgentState, advanced: applying.Advanced) -> tuple[AgentStat
     return tell(msgspec.structs.replace(state, apply=apply), *reports), action
 
 
-def _ended(state: AgentState, apply: Apply, applied: Applied | None) -> AgentState:
+def _ended(state: AgentState, apply: Apply, applied: Applied | None, unloaded: Unloaded | None) -> AgentState:
     ended = msgspec.structs.replace(state, apply=None, interruptions=0)
     if apply.is_successful:
         attempt = state.attempt
         if attempt is not None and attempt.version == apply.task.version:
             attempt = msgspec.structs.replace(attempt, failure="")
         return msgspec.structs.replace(
-            ended, applied=applied or state.applied, attempt=attempt, restore_failure=""
+            ended, applied=applied or state.applied, attempt=attempt, restore_failure="", unloaded=None
         )
-    unrestored = "" if apply.restore_failure is None else apply.restore_failure.message
     failed = _remember_failure(ended, apply.task, applying.explain(apply).message)
-    return msgspec.structs.replace(failed, restore_failure=unrestored or state.restore_failure)
+    if apply.restore_failure is None:
+        return failed
+    return msgspec.structs.replace(failed, restore_failure=apply.restore_failure.message, unloaded=unloaded)
 
 
 def _fail(state: AgentState, task: Task, reason: str) -> AgentState:
