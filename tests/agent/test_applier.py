@@ -233,6 +233,21 @@ async def test_an_order_whose_deadline_has_passed_is_rejected() -> None:
 
 
 @simulated
+async def test_an_order_whose_content_never_arrives_fails_at_its_deadline() -> None:
+    agent = ApplyingAgent()
+    agent.is_connected = False
+    async with agent.running():
+        await agent.apply(order("api@2", deadline=SETTLED / 2))
+        await agent.applier.observe()
+        agent.connect()
+        await agent.apply()
+
+    assert agent.states == [ReportState.ACCEPTED, ReportState.FAILED]
+    assert agent.told[-1].message == "the deadline has passed"
+    assert agent.fetched == []
+
+
+@simulated
 async def test_the_deadline_ends_the_health_checks() -> None:
     agent = ApplyingAgent()
     agent.proxy.is_healthy = lambda running: running == V1

@@ -12,12 +12,13 @@ from google.protobuf.message import Message
 
 from sentinel.core.agent.apply import DEADLINE_PASSED
 from sentinel.core.hub.rollout_row import RowState
+from sentinel.core.hub.states import State
 from sentinel.ports.hub_store import InstanceRecord
 from sentinel.ports.rollout_store import DeploymentRecord, RolloutRow
 from sentinel.testing.rollout_tables import RolloutTables
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
-from tests.sim.agents.configurations import BY_NAME, BY_TEXT, KNOWN_HASHES, UNMANAGED, Version
-from tests.sim.agents.host import NO_SPACE, HostProxy
+from tests.sim.agents.configurations import BY_NAME, BY_TEXT, KNOWN_HASHES, UNMANAGED, Defect, Version
+from tests.sim.agents.host import NO_SPACE, NOT_RUNNING, HostProxy
 from tests.sim.trace import Trace
 
 States = pb.DeploymentStatusRequest
@@ -29,7 +30,14 @@ _CIRCUMSTANCES = (
     "the version was never assigned to this instance",
 )
 """Other reasons than a defect of the version, which end a deployment's version on an instance for good."""
-_OVERCOME = ("put back", "is not healthy", "changed by hand", "is missing", "cannot be compared")
+_OVERCOME = (
+    "put back",
+    "is not healthy",
+    "is not restored",
+    "changed by hand",
+    "is missing",
+    "cannot be compared",
+)
 """What may be said for a while, and not any more once the last fault is over."""
 
 
@@ -46,6 +54,8 @@ class AgentChecker:
         self.full_disks: set[str] = set()
         """Instances whose disk was full at some time."""
         self.kills: dict[str, int] = defaultdict(int)
+        self.stopped_proxies: set[str] = set()
+        """Instances whose proxy did not run at some time, so that any version may have failed there."""
 
     def add(self, name: str, proxy: HostProxy) -> None:
         self._proxies[name] = proxy
@@ -86,6 +96,8 @@ class AgentChecker:
             return f'it runs {_name(proxy.running)}, which does not work there, and says "{message}"'
         if any(each in message for each in _OVERCOME):
             return f'it says what is no longer true: "{message}"'
+        if stored.life.state is not State.ONLINE:
+            return f"it is {stored.life.state}, although its proxy works"
         if assignment is None:
             return ""
         wanted = BY_NAME[str(assignment.version)]
@@ -145,6 +157,8 @@ class AgentChecker:
             return True
         if NO_SPACE in reason:
             return name in self.full_disks
+        if NOT_RUNNING in reason or Defect.UNHEALTHY in reason:
+            return name in self.stopped_proxies
         if "state was lost" in reason:
             return name in self.full_disks and self.kills[name] >= 1
         if "interrupted" in reason:

@@ -1,7 +1,7 @@
 """The course of a simulation of agents: first with faults, then without.
 
-While there are faults, agents and the hub are killed, hosts lose their power, networks are cut, disks are full,
-and users assign versions and begin deployments. After that every instance has to reach what is assigned to it, or
+While there are faults, agents and the hub are killed, proxies end and start, networks are cut, disks are full, and
+users assign versions and begin deployments. After that every instance has to reach what is assigned to it, or
 to say truly why not, and every deployment has to be over.
 """
 
@@ -175,9 +175,7 @@ class AgentHistory:
                 await asyncio.sleep(self._random.choice((0.1, 5, 40)) * self._random.random())
                 agent.start()
             case 2:
-                await self._kill(agent)
-                agent.proxy.boot()
-                agent.start()
+                await self._stop_proxy(agent)
             case 3:
                 await self._restart_hub()
             case 4 | 5:
@@ -193,6 +191,17 @@ class AgentHistory:
     async def _kill(self, agent: SimulatedAgent) -> None:
         self._world.checker.kills[agent.name] += 1
         await agent.kill()
+
+    async def _stop_proxy(self, agent: SimulatedAgent) -> None:
+        """Let a proxy end for a while, or its whole host, where the agent may be back before it."""
+        if self._random.random() < 0.5:
+            await self._kill(agent)
+            agent.start()
+        self._world.checker.stopped_proxies.add(agent.name)
+        agent.proxy.pid = None
+        self._trace.note(agent.name, "has no proxy")
+        await asyncio.sleep(self._random.choice((0, 5, 90)) * self._random.random())
+        agent.proxy.boot()
 
     async def _restart_hub(self) -> None:
         hub = self._random.choice(self._world.hubs)

@@ -17,6 +17,7 @@ from sentinel.testing.state_dir import MemoryStateDir
 from tests.sim.agents.configurations import UNMANAGED, Defect
 
 NO_SPACE: Final = "no space left on device"
+NOT_RUNNING: Final = "the proxy does not run"
 _LONGEST: Final = 0.4
 """Seconds that a call may take."""
 
@@ -42,6 +43,7 @@ class HostProxy(MemoryProxy):
         self._disk = disk
         self._random = random
         self._on_change = on_change
+        self._boots = 0
 
     async def read(self) -> ConfigFile:
         await self._take_time()
@@ -80,8 +82,9 @@ class HostProxy(MemoryProxy):
         await self._take_time()
 
     def boot(self) -> None:
-        """The host has been switched off and on."""
-        self.pid = (self.pid or 1000) + 1
+        """Start the proxy again, with what is in its file."""
+        self._boots += 1
+        self.pid = 1000 * (1 + self._boots)  # more than restarts count up to
         self.running = self.text
         self._on_change()
 
