@@ -26,6 +26,8 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     batches: Sequence[Sequence[PlannedInstance]]
     problems: Sequence[DeploymentProblem]
     """Why it would be refused; empty if it can start."""
+    warnings: Sequence[DeploymentProblem] = ()
+    """What does not refuse it: names that do not resolve (`resolve: warn`), certificates that expire soon."""
     diff: str
     """Unified, from what most of the targets have now; empty if that is the same text."""
     restart_required: bool
@@ -52,6 +54,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
                 *(DeploymentProblem(field=each.field, message=each.message) for each in planned.problems),
                 *planned.version_problems,
             ],
+            warnings=planned.warnings,
             diff=planned.diff,
             restart_required=planned.restart_required,
             estimated_seconds=planned.plan.estimated_seconds,

@@ -15,7 +15,7 @@ from sentinel.core.hub.versions import VersionName
 from sentinel.hub import version_problems
 from sentinel.hub.checking import ConfigChecker
 from sentinel.hub.rollout_step import facts_of
-from sentinel.hub.version_problems import DeploymentProblem
+from sentinel.hub.version_problems import VersionProblems
 from sentinel.ports.hub_store import ConfigVersion, HubStore, InstanceQuery, InstanceRecord
 from sentinel.web.errors import Invalid, NotFound
 from sentinel.web.problem import FieldError, shown
@@ -30,7 +30,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Plan
     version: ConfigVersion
-    version_problems: Sequence[DeploymentProblem]
+    version_problems: VersionProblems
 
     @property
     def to(self) -> TargetVersion:

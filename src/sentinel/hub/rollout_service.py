@@ -59,6 +59,8 @@ class PlannedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """The problems of the plan: unknown ids, a selector without matches, instances that are busy."""
     version_problems: Sequence[DeploymentProblem]
     """Why the version cannot be deployed."""
+    warnings: Sequence[DeploymentProblem]
+    """What warns of the version."""
     diff: str
     """Unified, from what most of the instances run to the new version; empty if they run it already."""
     restart_required: bool
@@ -117,7 +119,8 @@ class RolloutService:
             plan=draft.plan,
             to=draft.to,
             problems=[*draft.plan.problems, *busy],
-            version_problems=draft.version_problems,
+            version_problems=draft.version_problems.errors,
+            warnings=draft.version_problems.warnings,
             diff=diff,
             restart_required=restart_required,
         )
@@ -201,9 +204,9 @@ class RolloutService:
         draft = await self._planning.draft(request)
         errors = [DeploymentProblem(field=each.field, message=each.message) for each in draft.plan.problems]
         details = [each.message for each in errors]
-        if draft.version_problems:
-            errors += draft.version_problems
-            number = counted(len(draft.version_problems), "error")
+        if wrong := draft.version_problems.errors:
+            errors += wrong
+            number = counted(len(wrong), "error")
             details.append(f"{draft.to.name} has {number}, so it cannot be deployed")
         if errors:
             raise Unprocessable("; ".join(details), errors=errors)

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.hub.command import hub as command
+from sentinel.core.proxy.facts import Resolve
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
 from sentinel.web.asgi import Receive, Scope, Send
@@ -23,8 +24,8 @@ from tests.web.rest_caller import ADMIN
 class ServedHub(RestHub):
     """A hub whose REST API listens."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, resolve: Resolve = Resolve.ERROR) -> None:
+        super().__init__(resolve=resolve)
         self._server = Server(self._handle, address=Address("127.0.0.1", 0), log=get_logger("test"))
         self._streaming = asyncio.Event()
         self._has_read = asyncio.Event()

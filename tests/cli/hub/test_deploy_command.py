@@ -14,6 +14,7 @@ from sentinel.cli.hub.deploy_options import deployment_options, request_body
 from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.versions import VersionName
 from sentinel.core.line_diff import unified_diff
+from sentinel.core.proxy.facts import Resolve
 from tests.cli.hub.served_hub import ServedHub
 from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE
 from tests.hub.rest.running_rollouts import deployment_id
@@ -162,6 +163,17 @@ async def test_a_plan_shows_batches_the_difference_and_the_time(fleet: ServedHub
     ]
     assert planned["batches"][0] == [{"id": "a", "from": "edge@1", "to": "edge@2"}]
     assert (await fleet.read("deployments", "list"))["items"] == []
+
+
+async def test_a_plan_warns_of_names_that_do_not_resolve() -> None:
+    async with ServedHub(resolve=Resolve.WARN) as hub:
+        await hub.push("down", UNRESOLVED)
+        await hub.add(instance("a"))
+
+        code, _, errors = await hub.run("deploy", "down@1", "--instance", "a", "--plan")
+
+    assert code == 0
+    assert errors.startswith("warning: down@1:13:")
 
 
 async def test_a_plan_that_would_be_refused_is_exit_1(fleet: ServedHub) -> None:

@@ -53,14 +53,14 @@ WITH_OTHER_LISTENER = VALID.replace("8088", "8089")
 class RestHub(RestCaller):
     """Configurations, instances and events of a hub."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, resolve: Resolve = Resolve.ERROR) -> None:
         self.clock = ManualClock()
         self.backend = backends.memory()
         self.store = self.backend.hub
         self.facts = FakeProxyFacts()
         auditor = Auditor()
         self.secrets = Secrets(store=self.backend.secrets, clock=self.clock, auditor=auditor)
-        checker = ConfigChecker(facts=self.facts, secrets=self.secrets, resolve=Resolve.ERROR, clock=self.clock)
+        checker = ConfigChecker(facts=self.facts, secrets=self.secrets, resolve=resolve, clock=self.clock)
         configs = Configs(
             store=self.store,
             checker=checker,

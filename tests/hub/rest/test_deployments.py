@@ -7,6 +7,7 @@ import pytest
 from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
+from sentinel.core.proxy.facts import Resolve
 from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE, RestHub
 from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.store_records import instance
@@ -60,7 +61,14 @@ async def test_a_dry_run_shows_the_plan_and_stores_nothing(fleet: RestHub) -> No
         [{"id": "c", "from": "edge@1", "to": "edge@2"}],
     ]
     assert (planned.json["problems"], planned.json["estimated_seconds"]) == ([], 40)
-    assert set(planned.json) == {"batches", "problems", "diff", "restart_required", "estimated_seconds"}
+    assert set(planned.json) == {
+        "batches",
+        "problems",
+        "warnings",
+        "diff",
+        "restart_required",
+        "estimated_seconds",
+    }
     assert empty.json["batches"] == [[{"id": "d", "from": None, "to": "edge@2"}]]
     assert (await fleet.call("GET", "deployments")).json["total"] == 0
 
@@ -78,6 +86,22 @@ async def test_a_dry_run_returns_what_would_refuse_the_start(fleet: RestHub) -> 
     assert "gone.example" in unresolved["message"]
     assert refused.status == 422
     assert refused.json["errors"] == [unknown, unresolved]
+
+
+async def test_a_dry_run_warns_of_what_does_not_refuse_the_start() -> None:
+    async with RestHub(resolve=Resolve.WARN) as hub:
+        await hub.push("down", UNRESOLVED)
+        await hub.add(instance("a"))
+        asked = body(config_id="down", version=1, targets={"ids": ["a"]})
+
+        planned = await hub.call("POST", "deployments", asked, query="dry_run=true")
+        created = await hub.call("POST", "deployments", asked)
+
+    [warning] = planned.json["warnings"]
+    assert (warning["field"], warning["level"], warning["line"]) == ("version", 3, 13)
+    assert "gone.example" in warning["message"]
+    assert planned.json["problems"] == []
+    assert created.status == 201
 
 
 async def test_bad_fields_are_named(fleet: RestHub) -> None:

@@ -111,6 +111,8 @@ def _print_plan(plan: PlanDocument, version: VersionName, output: OutputFormat) 
         click.echo(click.style(line, fg=color) if is_colored and color else line)
     for line in refusal.problem_lines(plan.problems, str(version)):
         session.fail(line)
+    for line in refusal.problem_lines(plan.warnings, str(version)):
+        click.echo(printable(f"warning: {line}"), err=True)
     return code
 
 
