@@ -52,7 +52,7 @@ ROUTES = (
 
 
 def database_files(folder: Path) -> bytes:
-    """The database with its write-ahead log, as anybody reads them who has the disk."""
+    """The database with its write-ahead log, as anyone with the disk can read them."""
     return b"".join(path.read_bytes() for path in sorted(folder.glob("hub.db*")))
 
 

@@ -182,7 +182,7 @@ class _CallDetails(grpc.HandlerCallDetails):
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """The client is gone: how its call ended interests nobody."""
+    """The client is gone: nobody waits for the outcome of its call."""
     if not task.cancelled():
         task.exception()
 

@@ -53,7 +53,7 @@ class Hubs:
         return self._others[-1]
 
     async def stored(self) -> tuple[Any, ...]:
-        """Return what anyone can read who has the database: the id of a key, and the secret."""
+        """Return what anyone with the database can read: the id of a key, and the secret."""
         query = "SELECT key_id, secret, created_time FROM hub_signing_keys"
         if self._url.startswith("postgresql"):
             [row] = await postgresql.fetch(self._url, query)
