@@ -33,6 +33,13 @@ def test_the_page_names_modules() -> None:
     assert len(MODULES) > 200
 
 
+def test_the_page_names_each_layer_and_each_domain_of_the_core() -> None:
+    packages = [path.parent for depth in ("*", "core/*") for path in SOURCES.glob(f"{depth}/__init__.py")]
+
+    assert len(packages) > 25
+    assert [package.name for package in packages if f"{package.name}/" not in FOLDERS] == []
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_on_the_page_exists(folder: str, paths: list[str]) -> None:
     assert (ROOT / folder).is_dir() or any(f"/{folder}" in path for path in paths)
