@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from sentinel.core.hub.deployment import Strategy
 from sentinel.core.hub.rollout_state import (
     Abort,
     Assign,
@@ -249,10 +250,67 @@ def rolled_back() -> Driver:
     return driver
 
 
+def rollback_failed() -> Driver:
+    driver = rolling_back()
+    driver.report("a", ReportedState.FAILED, is_rollback=True)
+    return driver
+
+
+def failed() -> Driver:
+    driver = Driver(request("a", "b", strategy=ALL_AT_ONCE))
+    driver.start()
+    driver.fail("a")
+    driver.complete("b")
+    return driver
+
+
 def aborted() -> Driver:
     driver = running()
     driver.do(Abort())
     return driver
+
+
+def watched() -> Driver:
+    driver = Driver(request("a", "b", strategy=Strategy.CANARY))
+    driver.start()
+    driver.complete("a")
+    return driver
+
+
+def paused_watch() -> Driver:
+    driver = watched()
+    driver.do(Pause())
+    return driver
+
+
+ALLOWED: Mapping[Callable[[], Driver], Sequence[Event]] = {
+    pending: [Abort()],
+    running: [Pause(), Abort(), Rollback()],
+    paused: [Resume(), Abort(), Rollback()],
+    watched: [Pause(), Promote(), Abort(), Rollback()],
+    paused_watch: [Resume(), Promote(), Abort(), Rollback()],
+    completed: [Rollback()],
+    failed: [Rollback()],
+    aborted: [Rollback()],
+    rolling_back: [],
+    rolled_back: [],
+    rollback_failed: [Rollback()],
+}
+"""What users can do in each state. All else is refused."""
+
+
+@pytest.mark.parametrize(
+    "event", [Pause(), Resume(), Promote(), Abort(), Rollback()], ids=lambda it: type(it).__name__
+)
+@pytest.mark.parametrize("state", ALLOWED, ids=lambda it: it.__name__)
+def test_users_can_do_what_fits_the_state(state: Callable[[], Driver], event: Event) -> None:
+    driver = state()
+    before = driver.rollout
+
+    commands = driver.do(event)
+
+    assert bool(of_type(commands, Refuse)) is (event not in ALLOWED[state])
+    assert (driver.rollout is before) is (event not in ALLOWED[state])
 
 
 NOT_ABORTED = "only a deployment that is pending, running or paused can be aborted; this one is "
