@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import grpc
 import pytest
@@ -67,6 +68,13 @@ async def test_calls_that_need_the_database_are_unavailable(faulty: FaultyHub) -
         await agent.deregister()
     async with refused(UNAVAILABLE):
         await agent.heartbeat(status=pb.InstanceStatus(state=pb.InstanceStatus.DEGRADED))
+
+
+async def test_a_call_that_takes_too_long_is_unavailable(hub: InProcessHub) -> None:
+    hub.built.calls.call_timeout = timedelta(0)
+
+    async with refused(UNAVAILABLE):
+        await hub.agent().register()
 
 
 async def test_a_session_that_is_not_in_memory_is_unavailable(faulty: FaultyHub) -> None:

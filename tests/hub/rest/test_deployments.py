@@ -218,6 +218,18 @@ async def test_what_a_user_wants_of_a_running_deployment_is_accepted(fleet: Rest
     assert (accepted.status, accepted.json["state"]) == (202, expected[action])
 
 
+async def test_a_configuration_that_instances_may_go_back_to_is_not_deleted(fleet: RestHub) -> None:
+    await fleet.push("other", VALID)
+    created = await fleet.deploy("other", 1, ids=["a", "b", "c"], strategy="all_at_once")
+
+    refused = await fleet.call("DELETE", "configs/edge")
+    await fleet.rollouts.report(created["id"], ReportedState.COMPLETED, "a", "b", "c")
+    deleted = await fleet.call("DELETE", "configs/edge")
+
+    assert (refused.status, refused.json["detail"]) == (409, 'the configuration "edge" is being deployed')
+    assert deleted.status == 204
+
+
 @pytest.mark.parametrize("action", ["resume", "promote", "retry"])
 async def test_an_action_in_the_wrong_state_is_a_conflict(fleet: RestHub, action: str) -> None:
     created = await fleet.deploy("edge", 2, ids=["a", "b"])

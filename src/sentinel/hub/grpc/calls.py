@@ -67,6 +67,7 @@ class FleetCalls:
         self._certificates = certificates
         self._observer = observer
         self.max_calls = max_calls
+        self.call_timeout = CALL_TIMEOUT
         self._calls = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -192,7 +193,7 @@ class FleetCalls:
             raise exhausted(f"expected at most {self.max_calls} calls at the same time")
         self._calls += 1
         try:
-            async with asyncio.timeout(CALL_TIMEOUT.total_seconds()):
+            async with asyncio.timeout(self.call_timeout.total_seconds()):
                 return await handle(request, context)
         finally:
             self._calls -= 1
