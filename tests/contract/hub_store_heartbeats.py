@@ -78,10 +78,12 @@ class HeartbeatContract(HubSuite):
         assert await samples_of(hub, "edge-1") == [1]
 
     async def test_an_earlier_incarnation_changes_nothing(self, hub: HubStore) -> None:
-        reborn = next_incarnation(EDGE)
+        # Both are in their first session.
+        earlier = instance("edge-1", incarnation=2, session=1)
+        reborn = next_incarnation(earlier)
         await hub.transact(saving(reborn))
 
-        await hub.flush([heartbeats(EDGE, 5, samples=[sample(1)]), heartbeats(instance("absent"), 5)])
+        await hub.flush([heartbeats(earlier, 5, samples=[sample(1)]), heartbeats(instance("absent"), 5)])
 
         assert await hub.instance("edge-1") == reborn
         assert await samples_of(hub, "edge-1") == []
