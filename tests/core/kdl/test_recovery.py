@@ -253,3 +253,47 @@ def test_a_list_of_lists_is_one_problem() -> None:
 
 def test_of_two_blocks_the_first_is_the_place_of_the_children() -> None:
     assert kdl.parse("a { b } { c }").document.nodes[0].block == kdl.Place(1, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a [{ b 1 }]",
+        "a [\n  { b 1 }, // ]\n  { b 2 }\n]",
+        'a ["x]", [1], {}] 1',
+        "a b=[[1]]",
+        "a [ [1, 2], [3] ]; b 1",
+    ],
+)
+def test_a_list_with_lists_or_blocks_in_it_is_one_problem(text: str) -> None:
+    parsed = kdl.parse(text)
+
+    assert [str(problem) for problem in parsed.problems] == [
+        f"1:{3 if text[2] == '[' else 5}: expected a value, got [, and KDL has no lists"
+        " (write a node for each item between { and })"
+    ]
+    assert parsed.document.nodes[0].is_damaged
+    assert [node.name for node in parsed.document.nodes] == (["a", "b"] if "; b" in text else ["a"])
+
+
+@pytest.mark.parametrize("text", ["a [{ b 1 ]\n", 'a ["x", {\n', "a [[1]\n"])
+def test_a_nested_list_without_its_end_is_reported_where_it_starts(text: str) -> None:
+    first = kdl.parse(text).problems[0]
+
+    assert (first.code, first.line, first.column) == (Code.ARRAY, 1, 3)
+
+
+def test_brackets_around_nodes_should_be_braces() -> None:
+    text = 'a [\n    b "c" {\n        d 1\n    }\n]\ne [{ f 1 }]\n'
+
+    assert [(problem.code, problem.line) for problem in kdl.parse(text).problems] == [
+        (Code.WRONG_BRACE, 1),
+        (Code.WRONG_BRACE, 5),
+        (Code.ARRAY, 6),
+    ]
+
+
+def test_a_colon_before_a_block_is_one_problem() -> None:
+    assert [str(problem) for problem in kdl.parse('"a" "b": {\n    c 1\n}').problems] == [
+        "1:8: expected white space, got : (remove it)"
+    ]

@@ -176,7 +176,7 @@ def _is_glued(scanner: Scanner, draft: Draft) -> bool:
     while scanner.kind in VALUES or scanner.kind is Kind.EQUALS:
         scanner.advance()
     if not scanner.has_open_string:  # otherwise a missing quote is the reason, which is reported already
-        suggestion = "write a space before it, or quotes around the whole text"
+        suggestion = "write a space before it, or quotes around the whole text" if got != ":" else "remove it"
         scanner.problems.add(Code.MISSING_SPACE, place, f"expected white space, got {got}", suggestion)
         scanner.edit(start, start, " ")
     draft.is_damaged |= not is_type

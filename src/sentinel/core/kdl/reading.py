@@ -55,7 +55,7 @@ class _Reading:
             self._read(msgspec.structs.replace(self._repairs, strings=strings))
         if openings := lost_quotes.find_openings(self._text):
             self._read(msgspec.structs.replace(self._repairs, openings=openings))
-        if self.parsed.document.is_misnested:
+        if self.parsed.document.is_misnested or self._scanned.has_unread_list:
             scanner = RepairingScanner(self._text, ProblemList(), start=self._start, repairs=self._repairs)
             if braces := wrong_braces.find(scanner):
                 self._repair_braces(braces)
@@ -63,8 +63,10 @@ class _Reading:
     def _repair_braces(self, braces: dict[int, Kind]) -> None:
         """Read the document with other braces, unless that only makes more problems of it."""
         before, count = self._repairs, len(self.parsed.problems)
+        was_misnested = self.parsed.document.is_misnested
         self._read(msgspec.structs.replace(before, braces=braces))
-        if self.parsed.document.is_misnested and len(self.parsed.problems) > count:
+        is_better = was_misnested and not self.parsed.document.is_misnested
+        if not is_better and len(self.parsed.problems) > count:
             self._read(before)
 
     def _read(self, repairs: Repairs) -> None:

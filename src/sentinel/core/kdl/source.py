@@ -44,6 +44,10 @@ class Source:
         """The pieces of lines with a string without an end, their start and end. A bounded number of them."""
         self.line_piece = start
         """Where the current line starts, or where what started on an earlier line ends."""
+        self.open_lists = 0
+        """How many lists have no end that could be found."""
+        self.has_unread_list = False
+        """Whether a list could not be read. Perhaps its brackets should be braces."""
         self.absent: set[str] = set()
         """Closing quotes that the rest of the document does not have, so that nobody searches for them again."""
         self.later_quote: LaterQuote | None = None

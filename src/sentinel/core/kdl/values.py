@@ -33,6 +33,13 @@ _ARRAY: Final = re.compile(rf'\[(?:[^\[\]{{}};"/]++|//[^{NEWLINES}]*+|/|{_STRING
 _ITEM: Final = re.compile(
     rf'//[^{NEWLINES}]*+|({_STRING})|((?!//)[^{SPACES}{NEWLINES},"\[\]][^{SPACES}{NEWLINES},"\[\]]*+)'
 )
+_JSON_LIST: Final = re.compile(rf'\[[{SPACES}{NEWLINES}]*+["{{\[]')
+_BRACKET: Final = re.compile(rf"//[^{NEWLINES}]*+|{_STRING}|[\[\]{{}}]")
+_OPENING: Final = frozenset("[{")
+_CLOSING: Final = {"]": "[", "}": "{"}
+_MAX_LIST: Final = 10_000
+_MAX_OPEN_LISTS: Final = 32
+"""Searching for the end of more of them would take long in a file that is nothing but brackets."""
 _AFTER_LIST: Final = re.compile(rf'[^{SPACES}{NEWLINES};{{}}()"=/,\[\]#]|/(?![/*-])')
 """What goes on after the brackets of a text, such as an IPv6 address with a port."""
 _QUERY: Final = re.compile(rf'=[^{SPACES}{NEWLINES};{{}}"]*+')
@@ -123,14 +130,11 @@ def read_value(scanner: Scanner, token: Token, annotation: Annotation | None) ->
 def read_list(scanner: Scanner, *, in_property: bool = False) -> list[Value] | None:
     """Report a `[…]` at the current token, which KDL does not have, and go to the token after it.
 
-    Returns its items, or None if it has no end. Then the scanner stays where it is.
+    Returns its items, or None if it has no end, or if there are lists or blocks in it.
     """
     found = _ARRAY.match(scanner.text, scanner.start)
     if found is None:
-        message = "expected a value, got [, and KDL has no lists"
-        scanner.report(
-            Code.ARRAY, scanner.start, message, "write the values one after the other, without brackets"
-        )
+        _skip_list(scanner)
         return None
     values: list[Value] = []
     written: list[str] = []
@@ -154,6 +158,40 @@ def read_list(scanner: Scanner, *, in_property: bool = False) -> list[Value] | N
     return values
 
 
+def _skip_list(scanner: Scanner) -> None:
+    """Report a list that cannot be read, and skip it if it is written as in JSON and has an end."""
+    message = "expected a value, got [, and KDL has no lists"
+    end = _end_of_nested_list(scanner)
+    if end is None:
+        scanner.has_unread_list = True
+        suggestion = "write the values one after the other, without brackets"
+        scanner.report(Code.ARRAY, scanner.start, message, suggestion)
+        return
+    scanner.report(Code.ARRAY, scanner.start, message, "write a node for each item between { and }")
+    scanner.move_to(end)
+    scanner.advance()
+
+
+def _end_of_nested_list(scanner: Scanner) -> int | None:
+    """Return where a list with lists or blocks in it ends.
+
+    One that starts with the name of a node is none: its brackets should be braces.
+    """
+    if scanner.open_lists == _MAX_OPEN_LISTS or _JSON_LIST.match(scanner.text, scanner.start) is None:
+        return None
+    opened: list[str] = []
+    for found in _BRACKET.finditer(scanner.text, scanner.start, scanner.start + _MAX_LIST):
+        if found[0] in _OPENING:
+            opened.append(found[0])
+        elif found[0] in _CLOSING:
+            if opened.pop() != _CLOSING[found[0]]:
+                break
+            if not opened:
+                return found.end()
+    scanner.open_lists += 1
+    return None
+
+
 def is_at_list(scanner: Scanner) -> bool:
     """Whether the current token opens a `[…]`, and not a text such as `[::1]:80`."""
     if scanner.value != "[" or scanner.kind is not Kind.OTHER:
@@ -165,7 +203,7 @@ def is_at_list(scanner: Scanner) -> bool:
 def end_of_list(scanner: Scanner) -> int | None:
     """Return where the `[…]` at the current token ends, or None if it is not a list."""
     found = _ARRAY.match(scanner.text, scanner.start)
-    return None if found is None else found.end()
+    return _end_of_nested_list(scanner) if found is None else found.end()
 
 
 def warn_of_url(scanner: Scanner) -> None:
