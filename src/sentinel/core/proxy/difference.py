@@ -16,8 +16,9 @@ from sentinel.core import kdl
 from sentinel.core.kdl import Document, Node
 from sentinel.core.line_diff import unified_diff
 from sentinel.core.proxy.outline import KIND_OF_BLOCK, Kind, definitions, id_of
+from sentinel.core.proxy.schema import CURRENT
 
-RESTART_BLOCKS: Final = frozenset(("system", "listeners"))
+RESTART_BLOCKS: Final = frozenset(row.name for row in CURRENT.top.rows if row.needs_restart)
 """What the proxy does not read again when it reloads."""
 
 _ALIASES: Final = {"server": "system", "version": "schema-version"}
