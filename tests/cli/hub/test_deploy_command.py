@@ -16,7 +16,7 @@ from sentinel.core.hub.versions import VersionName
 from sentinel.core.line_diff import unified_diff
 from sentinel.core.proxy.facts import Resolve
 from tests.cli.hub.served_hub import ServedHub
-from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE
+from tests.hub.rest.rest_hub import VALID, WITH_OTHER_LISTENER, WITH_OTHER_ROUTE
 from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.store_records import instance
 
@@ -163,6 +163,15 @@ async def test_a_plan_shows_batches_the_difference_and_the_time(fleet: ServedHub
     ]
     assert planned["batches"][0] == [{"id": "a", "from": "edge@1", "to": "edge@2"}]
     assert (await fleet.read("deployments", "list"))["items"] == []
+
+
+async def test_a_plan_says_that_proxies_have_to_restart(fleet: ServedHub) -> None:
+    await fleet.push("moved", VALID, WITH_OTHER_LISTENER)
+    await fleet.add(instance("c", assigned=VersionName("moved", 1)))
+
+    code, output, _ = await fleet.run("deploy", "moved@2", "--instance", "c", "--plan")
+
+    assert (code, output.splitlines()[-1]) == (0, "proxies have to restart for this change")
 
 
 async def test_a_plan_warns_of_names_that_do_not_resolve() -> None:

@@ -8,7 +8,7 @@ from sentinel.core.hub.rollout_state import ReportedState
 from sentinel.core.hub.states import State
 from sentinel.core.hub.versions import VersionName
 from sentinel.core.proxy.facts import Resolve
-from tests.hub.rest.rest_hub import VALID, WITH_OTHER_ROUTE, RestHub
+from tests.hub.rest.rest_hub import VALID, WITH_OTHER_LISTENER, WITH_OTHER_ROUTE, RestHub
 from tests.hub.rest.running_rollouts import deployment_id
 from tests.support.hub.store_records import instance
 
@@ -71,6 +71,21 @@ async def test_a_dry_run_shows_the_plan_and_stores_nothing(fleet: RestHub) -> No
     }
     assert empty.json["batches"] == [[{"id": "d", "from": None, "to": "edge@2"}]]
     assert (await fleet.call("GET", "deployments")).json["total"] == 0
+
+
+async def test_a_dry_run_says_whether_any_target_has_to_restart(fleet: RestHub) -> None:
+    await fleet.push("moved", VALID, WITH_OTHER_LISTENER, WITH_OTHER_LISTENER.replace("/health", "/ready"))
+    one, two = VersionName("moved", 1), VersionName("moved", 2)
+    await fleet.add(*(instance(name, assigned=two) for name in "ef"), instance("g", assigned=one))
+    await fleet.add(instance("new"))
+
+    found = {}
+    for ids in ("ef", "efg", ["new"]):
+        asked = body(config_id="moved", version=3, targets={"ids": [*ids]})
+        planned = await fleet.call("POST", "deployments", asked, query="dry_run=true")
+        found["".join(ids)] = planned.json["restart_required"]
+
+    assert found == {"ef": False, "efg": True, "new": False}
 
 
 async def test_a_dry_run_returns_what_would_refuse_the_start(fleet: RestHub) -> None:

@@ -69,6 +69,23 @@ async def test_those_that_have_waited_longer_come_first(hub: InProcessHub) -> No
     assert order == [["api@2"], ["api@3"], ["api@1"]]
 
 
+async def test_a_free_instance_is_kept_for_a_deployment_that_waits(hub: InProcessHub) -> None:
+    first, second = await fleet(hub, *names(2))
+    one = await create(hub, request("edge-1"))
+    two = await create(hub, request("edge-1", "edge-2", version=3, size=2, queue=True))
+    three = await create(hub, request("edge-2", version=1, queue=True))
+
+    await complete(first, one)
+    await until(hub, two, lambda record: record.rollout.state is RolloutState.RUNNING)
+    meanwhile = await rows(hub, three)
+    for agent in (first, second):
+        await complete(agent, two)
+    await until(hub, three, lambda record: record.rollout.state is RolloutState.RUNNING)
+
+    assert meanwhile == {"edge-2": "waiting"}
+    assert await rows(hub, two) == {"edge-1": "completed", "edge-2": "completed"}
+
+
 async def test_a_rollback_by_hand_needs_its_instances(hub: InProcessHub) -> None:
     [agent] = await fleet(hub, "edge-1")
     one = await create(hub, request("edge-1"))
