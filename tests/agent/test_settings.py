@@ -68,6 +68,17 @@ def test_the_documented_file_says_what_the_defaults_are(tmp_path: Path) -> None:
     assert smallest.offline_behavior.max_offline_duration is None
 
 
+def test_delays_between_attempts_are_as_configured_with_jitter(tmp_path: Path) -> None:
+    text = COMPLETE.replace("{initial: 1s, max: 5m, multiplier: 2}", "{initial: 2s, max: 1m, multiplier: 3}")
+
+    backoff = loaded(tmp_path, text).offline_behavior.retry_backoff.backoff
+
+    without_jitter = [backoff.delay(attempt, 0.5).total_seconds() for attempt in range(3)]
+    assert without_jitter == [2, 6, 18]
+    assert backoff.delay(0, 0.0) < backoff.delay(0, 0.5) < backoff.delay(0, 0.99)
+    assert backoff.delay(9, 0.0) < backoff.delay(9, 0.99) <= timedelta(minutes=1)
+
+
 def test_relative_paths_are_those_of_the_file_s_folder(tmp_path: Path) -> None:
     complete, smallest = loaded(tmp_path, COMPLETE), loaded(tmp_path, SMALLEST)
 

@@ -257,13 +257,14 @@ async def test_a_disk_that_fills_up_after_the_write_stops_no_restore(host: Host)
         host.file.unlink()
         host.file.symlink_to(config)
         fill_and_reload = f"cat /dev/zero > {disk}/filler; kill -HUP {host.proxy.pid}"
-        host.configure(config=config, reload={"command": ["sh", "-c", fill_and_reload]})
+        health = {"attempts": 2, "interval": "100ms", "timeout": "30s"}
+        host.configure(config=config, reload={"command": ["sh", "-c", fill_and_reload]}, health=health)
 
         *reports, running = lines(await host.apply("api@3", "--order", "d-1"))
 
         assert config.read_text() == host.texts["api@1"]
         assert (disk / "filler").stat().st_size > 0
-    assert reports[-1]["message"] == "health check failed after 3 attempts"
+    assert reports[-1]["message"] == "health check failed after 2 attempts"
     assert running["hash"] == content_hash(host.texts["api@1"])
     await host.until_serving("v1")
 
