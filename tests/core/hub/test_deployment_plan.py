@@ -171,6 +171,25 @@ class TestCanaries:
         assert ids(plan) == ["e01", "e02 e03", "e04 e05", "e06 e07 e08 e09", "e10"]
         assert plan.canary_batches == 3
 
+    def test_percentages_are_of_all_targets_also_in_steps_and_after_them(self) -> None:
+        asked = canary(instances=Count(1), steps=(Count(11, is_percent=True),))
+        asked = msgspec.structs.replace(asked, rolling=Rolling(batch_size=Count(50, is_percent=True)))
+
+        plan = deployment_plan.plan(asked, named(10))
+
+        assert ids(plan) == ["e01", "e02", "e03 e04 e05 e06 e07", "e08 e09 e10"]
+
+    def test_no_batch_after_them_has_two_regions(self) -> None:
+        fleet = [
+            facts(f"e{number:02}", labels={"region": "eu" if number < 5 else "us"}) for number in range(1, 11)
+        ]
+        order = TargetOrder(regions=Regions("region", ("us", "eu")))
+        asked = msgspec.structs.replace(canary(instances=Count(3)), order=order)
+
+        plan = deployment_plan.plan(asked, fleet)
+
+        assert ids(plan) == ["e05 e06 e07", "e08 e09 e10", "e01 e02 e03 e04"]
+
     def test_a_selector_names_them(self) -> None:
         fleet = named(10)
         fleet[4], fleet[8] = (facts(name, labels={"canary": "yes"}) for name in ("e05", "e09"))
