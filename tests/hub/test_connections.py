@@ -75,7 +75,7 @@ async def test_the_hub_does_not_describe_its_services_to_strangers(hub: InProces
     channel = grpc.aio.insecure_channel(hub.address)
     method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
-    call: Any = channel.stream_stream(method)()
+    call: Any = channel.stream_stream(method)(iter(()), timeout=60)
 
     assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
     await channel.close()
