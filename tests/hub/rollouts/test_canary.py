@@ -11,9 +11,12 @@ from sentinel.core.hub.deployment import Canary, Count, Criterion, Metric, Strat
 from sentinel.core.hub.rollout_state import RollbackState, RolloutState
 from sentinel.hub.settings import HubSettings
 from sentinel.ports.rollout_store import DeploymentRecord
+from sentinel.testing.clock import START
+from sentinel.testing.database import Fault
 from sentinel.testing.hub_agent import HubAgent
 from sentinel.web.errors import Conflict
 from sentinel.wire.hub.v1 import fleet_pb2 as pb
+from tests.support.databases import backends
 from tests.support.hub.deployments import (
     VERSIONS,
     complete,
@@ -129,14 +132,19 @@ async def test_a_canary_without_traffic_pauses_until_a_user_decides(hub: InProce
         await hub.built.rollouts.promote(USER, deployment_id)
 
 
-async def test_samples_that_are_not_written_yet_count(hub: InProcessHub) -> None:
+async def test_samples_that_are_not_written_yet_count() -> None:
+    """None ever are."""
+    backend = backends.memory(faults=lambda call: Fault.BEFORE_COMMIT if call == "flush" else None)
     canary = msgspec.structs.replace(CANARY, duration=20 * SECOND, interval=20 * SECOND)
-    deployment_id, traffic, _ = await begin(hub, canary)
-    await traffic.flow(hub, 20)
+    async with InProcessHub(backend=backend) as hub:
+        await hub.save_versions("api", *VERSIONS)
+        deployment_id, traffic, _ = await begin(hub, canary)
 
-    await traffic.flow(hub, 10)
+        await traffic.flow(hub, 30)
 
-    await until(hub, deployment_id, lambda record: record.rollout.batch == 2)
+        record = await until(hub, deployment_id, lambda record: record.rollout.verdict is not None)
+        assert record.rollout.batch == 2
+        assert await hub.store.metrics("edge-1", since=START, limit=1) == []
 
 
 async def test_a_canary_may_send_heartbeats_as_seldom_as_the_hub_asks_for() -> None:

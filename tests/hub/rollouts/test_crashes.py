@@ -216,3 +216,23 @@ async def test_agents_get_time_to_report_to_a_hub_that_was_away() -> None:
         await complete(again, deployment_id)
 
         assert status(await until_over(hub, deployment_id)) == (RolloutState.COMPLETED, RollbackState.NONE)
+
+
+async def test_agents_get_time_to_report_after_the_database_was_away() -> None:
+    outage = Crash(Fault.BEFORE_COMMIT)
+    async with InProcessHub(backend=backends.memory(faults=outage)) as hub:
+        await hub.save_versions("api", *VERSIONS)
+        [agent] = await fleet(hub, "edge-1")
+        deployment_id = await create(hub, request("edge-1"))
+        await agent.ack_deployment(deployment_id)
+        outage.plan(0)
+        await hub.clock.advance(hub.settings.deployment_timeout + SECOND)
+        was_away = outage.has_happened
+        outage.cancel()
+        await agent.heartbeat()
+        await hub.clock.advance(5 * SECOND)
+
+        await complete(agent, deployment_id)
+
+        assert was_away
+        assert status(await until_over(hub, deployment_id)) == (RolloutState.COMPLETED, RollbackState.NONE)

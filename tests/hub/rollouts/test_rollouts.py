@@ -238,6 +238,8 @@ async def test_an_abort_lets_the_batch_finish_and_skips_the_rest(hub: InProcessH
     await complete(second, deployment_id)
     record = await until_over(hub, deployment_id)
     assert await rows(hub, deployment_id) == {"edge-1": "completed", "edge-2": "completed", "edge-3": "skipped"}
+    assert hub.count("hub_deployment_failures_total") == 0
+    assert hub.count("hub_deployment_duration_seconds_count", strategy="rolling", outcome="aborted") == 1
     with pytest.raises(Conflict, match="aborted"):
         await hub.built.rollouts.abort(USER, deployment_id)
 
