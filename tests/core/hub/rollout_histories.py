@@ -162,6 +162,22 @@ def offline_and_lost() -> Recorder:
     return recorder
 
 
+def too_few_are_online_until_the_deadline() -> Recorder:
+    settings = Rolling(batch_size=Count(34, is_percent=True), batch_delay=NO_DELAY, max_unavailable=Count(1))
+    recorder = Recorder(request(*"abcd", rolling=settings, progress_deadline=10 * MINUTE))
+    recorder.start()
+    recorder.accept("a", "b")
+    recorder.do(Pause())
+    recorder.complete("a", "b")
+    recorder.observe("b", State.DEGRADED, assigned=NEW)
+    recorder.wait(30 * MINUTE)
+    recorder.do(Resume())
+    recorder.wait(10 * MINUTE)
+    recorder.go_back("b")
+    recorder.report("a", ReportedState.FAILED, "disk full", is_rollback=True)
+    return recorder
+
+
 def aborted_in_mid_batch() -> Recorder:
     recorder = Recorder(request(*"abc", rolling=batches_of(2)))
     recorder.start()
@@ -180,6 +196,7 @@ STORIES: Mapping[str, Callable[[], Recorder]] = {
         canary_violates_its_limit,
         all_at_once_and_back_by_hand,
         offline_and_lost,
+        too_few_are_online_until_the_deadline,
         aborted_in_mid_batch,
     )
 }
