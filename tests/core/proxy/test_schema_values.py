@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.core.kdl import Scalar
 from sentinel.core.proxy.problem import Severity
-from sentinel.core.proxy.schema import CURRENT, Row
+from sentinel.core.proxy.schema import CURRENT, Row, When
 from sentinel.core.proxy.schema.types import Choice, Either, Fault, ValueType
 
 ROWS = {" ".join(path): row for path, row in CURRENT.walk()}
@@ -77,6 +77,27 @@ CHILDREN = {
     "namespace": "limits listeners upstreams routes agents filters service exports",
     "rate-limits global": "max-rps burst key",
 }
+REQUIRED = (
+    "listeners listener",
+    "listeners listener address",
+    "listeners listener tls cert-file",
+    "listeners listener tls key-file",
+    "listeners listener tls acme email",
+    "listeners listener tls acme domains",
+    "routes route static-files root",
+    "filters filter type",
+    "rate-limits global max-rps",
+)
+REQUIRED_WHEN = {
+    "listeners listener tls": ("protocol", ("https", "h2", "h3")),
+    "listeners listener tls acme dns-provider": ("challenge-type", ("dns-01", "dns01", "dns")),
+    "filters filter agent": ("type", ("agent",)),
+    "cache disk-path": ("backend", ("disk", "hybrid")),
+}
+ONE_OF = {
+    "upstreams upstream": ("target", "targets", "address"),
+    "agents agent": ("unix-socket", "grpc", "http"),
+}
 POSITIVE = (
     "system route-cache-size",
     "routes route retry-policy max-attempts",
@@ -107,6 +128,18 @@ def test_the_top_level_is_that_of_the_proxy() -> None:
 @pytest.mark.parametrize("block", DEFAULTS)
 def test_a_default_is_that_of_the_proxy(block: str) -> None:
     assert {name: ROWS[f"{block} {name}"].default for name in DEFAULTS[block]} == DEFAULTS[block]
+
+
+def test_what_the_proxy_requires_is_required() -> None:
+    assert [path for path in REQUIRED if not ROWS[path].is_required] == []
+    assert {path: ROWS[path].at_least_one for path in ONE_OF} == {path: (group,) for path, group in ONE_OF.items()}
+
+
+@pytest.mark.parametrize("path", REQUIRED_WHEN)
+def test_what_the_proxy_requires_beside_a_value_is_required_there(path: str) -> None:
+    sibling, values = REQUIRED_WHEN[path]
+
+    assert ROWS[path].required_when == When(sibling, values)
 
 
 @pytest.mark.parametrize("path", POSITIVE)
