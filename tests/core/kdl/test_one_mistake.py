@@ -48,6 +48,7 @@ MISTAKES: Final = [
     ("worker-threads 4", "worker-threads = 4", Code.BAD_PROPERTY),
     ("worker-threads 4", "worker-threads=4", Code.BAD_PROPERTY),
     ("worker-threads 4", "worker-threads => 4", Code.BAD_PROPERTY),
+    ("worker-threads 4", "worker-threads == 4", Code.BAD_PROPERTY),
     ("worker-threads 4", '"worker-threads": 4', Code.BAD_PROPERTY),
     ("worker-threads 4", '"worker-threads":4', Code.BAD_PROPERTY),
     ("worker-threads 4", "worker-threads 4,", Code.UNEXPECTED),

@@ -37,6 +37,7 @@ from sentinel.core.kdl import Code
         ("a true /b/* c\nd e/*.f\n", 'a #true "/b/*" c\nd "e/*.f"\n'),
         ('"a": 1', '"a"  1'),
         ("a => 1", "a   1"),
+        ("a == 1", "a   1"),
         ("a '/b c/' \"d\"", 'a "/b c/" "d"'),
         ("a [::1]:80 /b?c=d", 'a "[::1]:80" "/b?c=d"'),
         ("a /* c */ {\n\tb 1 // d\n}\n", "a /* c */ {\n\tb 1 // d\n}\n"),

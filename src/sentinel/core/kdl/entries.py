@@ -92,7 +92,7 @@ def read_entry(scanner: Scanner, draft: Draft, *, is_spaced: bool) -> bool:
 
 def skip_equals(scanner: Scanner, draft: Draft) -> None:
     """Report and skip a = after the name of a node, and the white space after it."""
-    got = "=>" if scanner.text.startswith(">", scanner.end) else "="
+    got = f"={scanner.text[scanner.end]}" if scanner.text.startswith((">", "="), scanner.end) else "="
     message = f"expected a value after the name of the node, got {got}"
     scanner.report_here(Code.BAD_PROPERTY, message, f"write the value after the name without {got}")
     scanner.move_to(scanner.start + len(got))
