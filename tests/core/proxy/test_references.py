@@ -160,6 +160,25 @@ def test_an_id_twice_is_an_error_at_the_second(text: str) -> None:
     assert (problem.severity, problem.code, problem.line) == (Severity.ERROR, "duplicate-id", 4)
 
 
+@pytest.mark.parametrize(
+    ("block", "body", "expected"),
+    [
+        ("routes { route", 'priority "low"; builtin-handler "health"', "error"),
+        ("agents { agent", 'unix-socket "/run/a"', "error"),
+        ("listeners { listener", 'address "127.0.0.2:80"', "error"),
+        ("filters { filter", 'type "log"', "warning"),
+        ("upstreams { upstream", 'target "a.internal:80"', "warning"),
+    ],
+)
+def test_an_id_twice_in_one_block_is_what_the_proxy_makes_of_it(block: str, body: str, expected: str) -> None:
+    _, name = block.split(" { ")
+    second = body.replace("127.0.0.2", "127.0.0.3").replace('"low"', "20; matches { path a }")
+
+    found = check(f'{HEAD}{block} "x" {{ {body} }}\n{name} "x" {{ {second} }}\n}}')
+
+    assert [(each.severity.value, each.line) for each in found if each.code == "duplicate-id"] == [(expected, 4)]
+
+
 def test_the_same_id_in_two_scopes_is_no_duplicate() -> None:
     both = f"{upstream('a')}; {route('r', 'upstream a')}"
 
