@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from typing import Any
@@ -140,6 +141,17 @@ async def test_a_version_can_require_the_one_it_is_based_on(hub: RestHub) -> Non
 
     assert (first.status, second.status) == (201, 412)
     assert (await hub.call("GET", "configs/edge")).json["latest_version"] == 2
+
+
+async def test_versions_that_are_added_at_once_all_get_a_number(hub: RestHub) -> None:
+    await hub.push("edge", VALID)
+
+    added = await asyncio.gather(
+        *(hub.call("POST", "configs/edge/versions", {"content": WITH_OTHER_ROUTE}) for _ in range(5))
+    )
+
+    assert {each.status for each in added} == {201}
+    assert sorted(each.json["version"] for each in added) == [2, 3, 4, 5, 6]
 
 
 async def test_lists_have_pages(hub: RestHub) -> None:
