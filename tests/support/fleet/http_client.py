@@ -14,7 +14,7 @@ import msgspec
 from sentinel.core.fleet.documents import AdapterStatus, ResourceDocument, decode_document, decode_statuses
 
 ROOT = "/api/hyperfleet/v1"
-TIMEOUT = aiohttp.ClientTimeout(total=30)
+TIMEOUT = aiohttp.ClientTimeout(total=90)
 
 Body = dict[str, Any]
 
