@@ -12,6 +12,7 @@ import pytest
 
 from sentinel.core.hub.deployment import Request
 from sentinel.core.hub.rollout_state import RollbackState, RolloutState
+from sentinel.core.hub.states import State
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.rollout_store import DeploymentQuery
 from sentinel.testing.database import Fault
@@ -30,6 +31,7 @@ from tests.support.hub.deployments import (
     running,
     status,
     told,
+    until,
     until_over,
 )
 from tests.support.hub.in_process import SECOND, USER, InProcessHub
@@ -236,3 +238,26 @@ async def test_agents_get_time_to_report_after_the_database_was_away() -> None:
 
         assert was_away
         assert status(await until_over(hub, deployment_id)) == (RolloutState.COMPLETED, RollbackState.NONE)
+
+
+async def test_an_instance_that_went_offline_before_a_hub_died_has_failed() -> None:
+    """The hub that finds it offline dies before the deployment learns of it."""
+    crash = Crash(Fault.AFTER_COMMIT)
+    backend = backends.memory(faults=crash)
+    async with InProcessHub(backend=backend) as hub:
+        await hub.save_versions("api", *VERSIONS)
+        [agent] = await fleet(hub, "edge-1")
+        deployment_id = await create(hub, request("edge-1"))
+        await agent.ack_deployment(deployment_id)
+        crash.plan(0)
+        await hub.clock.advance(hub.settings.offline_threshold + SECOND)
+        with suppress(Unavailable):
+            await hub.sweep()
+        clock = hub.clock
+    crash.cancel()
+
+    async with InProcessHub(backend=backend, clock=clock) as hub:
+        state = await hub.state("edge-1")
+        record = await until(hub, deployment_id, lambda record: record.rollout.state is not RolloutState.RUNNING)
+
+        assert (state, record.rollout.state) == (State.OFFLINE, RolloutState.FAILED)
