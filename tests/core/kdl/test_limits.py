@@ -29,6 +29,10 @@ def test_the_size_of_a_text_is_counted_in_bytes() -> None:
     assert codes("é" * (kdl.MAX_BYTES // 2 + 1)) == [Code.TOO_LARGE]
 
 
+def test_the_limits_are_those_that_are_promised() -> None:
+    assert (kdl.MAX_BYTES, kdl.MAX_DEPTH) == (2 * 1024 * 1024, 64)
+
+
 def test_blocks_may_be_64_deep() -> None:
     deepest = "a{" * kdl.MAX_DEPTH + "}" * kdl.MAX_DEPTH
     deeper = "a{" * (kdl.MAX_DEPTH + 2) + "}" * (kdl.MAX_DEPTH + 2)

@@ -276,11 +276,19 @@ def test_a_list_with_lists_or_blocks_in_it_is_one_problem(text: str) -> None:
     assert [node.name for node in parsed.document.nodes] == (["a", "b"] if "; b" in text else ["a"])
 
 
-@pytest.mark.parametrize("text", ["a [{ b 1 ]\n", 'a ["x", {\n', "a [[1]\n"])
+@pytest.mark.parametrize("text", ["a [{ b 1 ]\n", 'a ["x", {\n', "a [[1]\n", "a [{ b ] }\n"])
 def test_a_nested_list_without_its_end_is_reported_where_it_starts(text: str) -> None:
     first = kdl.parse(text).problems[0]
 
     assert (first.code, first.line, first.column) == (Code.ARRAY, 1, 3)
+    assert first.suggestion == "write the values one after the other, without brackets"
+
+
+def test_the_ends_of_only_so_many_lists_are_looked_for() -> None:
+    problems = kdl.parse("a [{ b ]; }\n" * 40 + "c [{ d 1 }]\n").problems
+
+    last = next(problem for problem in problems if problem.line == 41)
+    assert last.suggestion == "write the values one after the other, without brackets"
 
 
 def test_brackets_around_nodes_should_be_braces() -> None:
