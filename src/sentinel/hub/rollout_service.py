@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from sentinel.core.counted import counted
-from sentinel.core.hub import rollout_queries, rollout_state
-from sentinel.core.hub.deployment import Request, RequestProblem, Targets, TargetVersion
+from sentinel.core.hub import deployment_plan, rollout_queries, rollout_state
+from sentinel.core.hub.deployment import Request, RequestProblem, TargetVersion
 from sentinel.core.hub.deployment_plan import Plan
 from sentinel.core.hub.instance import Timeouts
 from sentinel.core.hub.rollout_state import Abort, Event, Pause, Promote, Resume, Rollback, Rollout, Started
@@ -138,12 +138,12 @@ class RolloutService:
         `NotFound`, `Conflict` if there is none, it is not over, or an instance is busy, and as `create`."""
         copy = await self._find(deployment_id)
         ids = rollout_queries.retry_targets(copy.rollout)
-        present = {each.instance_id for each in await self._planning.facts_by_id(ids) if not each.has_left}
-        ids = tuple(each for each in ids if each in present)
-        if not ids:
+        facts = {each.instance_id: each for each in await self._planning.facts_by_id(ids) if not each.has_left}
+        if not facts:
             reason = "has no instance whose attempt failed" if copy.rollout.is_over else "is not over"
             raise Conflict(f"the deployment {deployment_id} {reason}")
-        request = msgspec.structs.replace(copy.record.request, targets=Targets(ids=ids))
+        targets = [facts[each] for each in ids if each in facts]
+        request = deployment_plan.retry_request(copy.record.request, targets)
         return await self._create(caller, request, key=key, retry_of=deployment_id)
 
     async def pause(self, caller: Caller, deployment_id: str) -> DeploymentRecord:

@@ -237,3 +237,28 @@ class TestEstimate:
         plan = deployment_plan.plan(asked, named(10))
 
         assert plan.estimated_seconds == 3 * 5 + 5 * 60 + 7
+
+
+class TestRetry:
+    def test_it_is_for_some_of_the_targets_in_their_order(self) -> None:
+        asked = by_selector()
+
+        again = deployment_plan.retry_request(asked, [facts("b"), facts("a")])
+
+        assert again == msgspec.structs.replace(asked, targets=Targets(ids=("b", "a")))
+
+    def test_canaries_are_selected_again(self) -> None:
+        asked = canary(selector=CANARIES)
+        targets = [*named(3), facts("e04", labels={"canary": "yes"})]
+
+        plan = deployment_plan.plan(deployment_plan.retry_request(asked, targets), targets)
+
+        assert ids(plan) == ["e04", "e01 e02 e03"]
+
+    def test_canaries_that_succeeded_are_replaced_by_others(self) -> None:
+        targets = named(3)
+
+        plan = deployment_plan.plan(deployment_plan.retry_request(canary(selector=CANARIES), targets), targets)
+
+        assert ids(plan) == ["e01", "e02 e03"]
+        assert plan.problems == ()

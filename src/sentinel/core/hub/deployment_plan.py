@@ -17,7 +17,15 @@ from typing import Final
 
 import msgspec
 
-from sentinel.core.hub.deployment import InstanceFacts, Regions, Request, RequestProblem, Strategy, TargetOrder
+from sentinel.core.hub.deployment import (
+    InstanceFacts,
+    Regions,
+    Request,
+    RequestProblem,
+    Strategy,
+    TargetOrder,
+    Targets,
+)
 
 APPLY_TIME: Final = timedelta(seconds=5)
 """How long a batch is assumed to take, for the estimate."""
@@ -55,6 +63,18 @@ def plan(request: Request, instances: Iterable[InstanceFacts]) -> Plan:
         problems=tuple(problems),
         estimated_seconds=_estimate(request, len(batches), len(canaries)),
     )
+
+
+def retry_request(request: Request, targets: Sequence[InstanceFacts]) -> Request:
+    """Return the request of a deployment once more, for some of its targets.
+
+    If the selector of its canaries matches none of them, their default number of canaries is watched instead.
+    """
+    canary = request.canary
+    if canary.selector is not None and not any(canary.selector.matches(facts.labels) for facts in targets):
+        canary = msgspec.structs.replace(canary, selector=None)
+    ids = tuple(facts.instance_id for facts in targets)
+    return msgspec.structs.replace(request, targets=Targets(ids=ids), canary=canary)
 
 
 def _targets(
