@@ -39,7 +39,7 @@ def check_operation(
     """Send requests. `create` makes what they are about, by the segment of the path before its id: each request
     gets its own, because it may delete them."""
     path = operation.path
-    is_found = st.booleans() if "{" in path else st.just(False)
+    is_found = st.sampled_from([True, False]) if "{" in path else st.just(False)  # the first one is tried first
 
     @settings(
         max_examples=examples(EXAMPLES),

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import schemathesis
 from schemathesis import GenerationMode
+from starlette.types import Receive, Scope, Send
 
 from sentinel.hub import access
 from sentinel.web import openapi
@@ -38,9 +39,14 @@ class DocumentedHub:
 
     def check(self, path: str, method: str, mode: GenerationMode) -> None:
         operation: Any = self._schema[path][method]
-        operation.app = self.hub.app
+        operation.app = self._serve
         headers = {"Authorization": f"Bearer {ADMIN}"}
         check_operation(operation, mode, create=lambda: self.runner.run(self._create()), headers=headers)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, with the deployments in the loop that schemathesis runs it in."""
+        async with self.hub.rollouts.running():
+            await self.hub.app(scope, receive, send)
 
     async def _create(self) -> dict[str, str]:
         self._count += 1
