@@ -107,7 +107,7 @@ def canary_in_steps() -> Recorder:
     recorder.complete("a")
     for _ in range(3):
         recorder.wait(MINUTE)
-        recorder.answer(Outcome.INCONCLUSIVE, "3 requests, at least 100 are needed")
+        recorder.answer(Outcome.INCONCLUSIVE, "3 requests, at least 100 needed")
     recorder.do(Promote())
     recorder.complete("b")
     recorder.wait(30 * SECOND)

@@ -160,7 +160,7 @@ class TestTooLittleData:
         verdict = judge(steady(60, 60), steady(39, 39))
 
         assert verdict == Verdict(
-            outcome=Outcome.INCONCLUSIVE, reason="99 requests, at least 100 are needed", requests=99
+            outcome=Outcome.INCONCLUSIVE, reason="99 requests, at least 100 needed", requests=99
         )
 
     def test_as_many_as_needed_are_enough(self) -> None:
@@ -170,7 +170,7 @@ class TestTooLittleData:
         verdict = judge(steady(0), criteria=(P99,), min_requests=0)
 
         assert verdict.outcome is Outcome.INCONCLUSIVE
-        assert verdict.reason == "0 requests, at least 1 are needed"
+        assert verdict.reason == "0 requests, at least 1 needed"
 
     def test_no_canary_is_inconclusive(self) -> None:
         assert judge().outcome is Outcome.INCONCLUSIVE

@@ -18,6 +18,7 @@ from typing import assert_never
 
 import msgspec
 
+from sentinel.core.counted import counted
 from sentinel.core.hub.deployment import Criterion, Metric
 from sentinel.core.hub.metrics_samples import Sample, increase
 
@@ -116,7 +117,7 @@ def judge(
     for samples in windows.values():
         total = total.plus(_traffic(samples))
     if not total.requests or total.requests < min_requests:
-        reason = f"{total.requests} requests, at least {max(min_requests, 1)} are needed"
+        reason = f"{counted(total.requests, 'request')}, at least {max(min_requests, 1):,} needed"
         return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason, requests=total.requests)
     untouched = [_traffic(_window(samples, since, until)) for samples in baseline.values()]
     untouched = [traffic for traffic in untouched if traffic.requests]
