@@ -20,14 +20,17 @@ class PlannedInstance(msgspec.Struct, frozen=True, kw_only=True, rename={"from_"
     to: VersionText
 
 
-class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a deployment would do."""
 
     batches: Sequence[Sequence[PlannedInstance]]
     problems: Sequence[DeploymentProblem]
     """Why it would be refused; empty if it can start."""
     warnings: Sequence[DeploymentProblem] = ()
-    """What does not refuse it: names that do not resolve (`resolve: warn`), certificates that expire soon."""
+    """What does not refuse it: names that do not resolve (`resolve: warn`), certificates that expire soon.
+
+    Absent if there is nothing.
+    """
     diff: str
     """Unified, from what most of the targets have now; empty if that is the same text."""
     restart_required: bool
@@ -54,7 +57,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
                 *(DeploymentProblem(field=each.field, message=each.message) for each in planned.problems),
                 *planned.version_problems,
             ],
-            warnings=planned.warnings,
+            warnings=tuple(planned.warnings),
             diff=planned.diff,
             restart_required=planned.restart_required,
             estimated_seconds=planned.plan.estimated_seconds,

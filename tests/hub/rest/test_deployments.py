@@ -61,14 +61,7 @@ async def test_a_dry_run_shows_the_plan_and_stores_nothing(fleet: RestHub) -> No
         [{"id": "c", "from": "edge@1", "to": "edge@2"}],
     ]
     assert (planned.json["problems"], planned.json["estimated_seconds"]) == ([], 40)
-    assert set(planned.json) == {
-        "batches",
-        "problems",
-        "warnings",
-        "diff",
-        "restart_required",
-        "estimated_seconds",
-    }
+    assert set(planned.json) == {"batches", "problems", "diff", "restart_required", "estimated_seconds"}
     assert empty.json["batches"] == [[{"id": "d", "from": None, "to": "edge@2"}]]
     assert (await fleet.call("GET", "deployments")).json["total"] == 0
 
