@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import shutil
 import signal
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import memory
+from tests.support.hub.planted_secrets import PLANTED, planted_certificate
 from tests.support.missing_service import skip_or_fail
 from tests.support.processes.agent import AgentProcess, Host
 from tests.support.processes.hub import RunningHub, serving
@@ -25,6 +27,9 @@ THRESHOLD = "--set=offline_threshold=5s"
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "sentinel-agent.service"
 MORTAL = ("-m", "tests.e2e.mortal_agent")
 SESSION_STEPS = ("hub.registered", "stream.opened", "config.fetched", "apply.done", "heartbeat.answered")
+UPSTREAM = """
+upstreams { upstream "api" { target "127.0.0.1:9"; tls { cert secret="api-cert"; key secret="api-key" } } }
+"""
 CRASH_POINTS = range(3, 19, 3)
 """Writes of an agent, of which the first two are at its start."""
 RESTRICTED = ("-m", "tests.e2e.system_calls")
@@ -346,6 +351,32 @@ async def test_a_proxy_that_restarts_shows_as_new_counters(hub: RunningHub, tmp_
         samples = (await hub.call("GET", "instances/edge-1/metrics"))["items"]
         assert min(sample["requests_total"] for sample in samples) >= 0
         assert all(sample["latency_p99_ms"] >= sample["latency_p50_ms"] >= 0 for sample in samples)
+
+
+async def test_planted_secrets_are_only_in_private_files(database_url: str, tmp_path: Path) -> None:
+    host, secrets, key_file = Host(tmp_path / "host", hub=""), planted_certificate(), tmp_path / "secrets.key"
+    key_file.write_bytes(base64.b64encode(bytes(range(32))))
+    async with serving(database_url, INTERVAL, THRESHOLD, f"--secrets-key-file={key_file}") as hub:
+        for name, value in secrets.items():
+            await hub.call("PUT", f"secrets/{name}", {"value": value})
+        await hub.save(host.content("good") + UPSTREAM, host.content("bad", health="/elsewhere") + UPSTREAM)
+        host.settings["hub"]["address"] = hub.address
+        async with host.serving() as proxy, host.agent(log={"level": "debug"}) as agent:
+            await hub.until_instance("edge-1", state="online")
+            await hub.assign("edge-1", 1)
+            await host.until_name("good")
+            await hub.until_instance("edge-1", in_sync=True, assigned="api@1")
+            await hub.assign("edge-1", 2)
+            failed = await agent.until_event("apply.failed")
+            shown = [await agent.metrics_text(), str(await hub.call("GET", "instances/edge-1"))]
+            assert await agent.stop() == 0
+
+    private = [path for path in host.folder.rglob("*") if path.is_file() and PLANTED in path.read_text()]
+    assert {path.read_text() for path in private} == set(secrets.values())
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+    assert all(path.is_relative_to(host.folder / "state" / "secrets") for path in private)
+    assert "health check failed after 3 attempts" in str(failed)
+    assert not [text[:200] for text in (*shown, str(agent.lines), str(proxy.lines)) if PLANTED in text]
 
 
 async def test_an_agent_stays_within_its_memory(hub: RunningHub, tmp_path: Path) -> None:

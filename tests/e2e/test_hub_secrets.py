@@ -12,13 +12,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-import trustme
 from aiohttp import ClientSession, web
 
 from sentinel.testing.hub_agent import Behavior, HubAgent
+from tests.support.hub.planted_secrets import PLANTED, planted_certificate
 from tests.support.processes.hub import TIMEOUT, RunningHub, serving
 
-PLANTED = "pl4nted-hunter2"
 OLD_KEY, NEW_KEY = base64.b64encode(bytes(range(32))), base64.b64encode(bytes(range(32, 64)))
 CONTENT = """
 system { worker-threads 1 }
@@ -54,14 +53,6 @@ ROUTES = (
 def database_files(folder: Path) -> bytes:
     """The database with its write-ahead log, as anyone with the disk can read them."""
     return b"".join(path.read_bytes() for path in sorted(folder.glob("hub.db*")))
-
-
-def planted_secrets() -> dict[str, str]:
-    """A certificate and its key, with words before them that a PEM file may have."""
-    issued = trustme.CA().issue_cert("127.0.0.1")
-    parts = {"api-cert": issued.cert_chain_pems[0], "api-key": issued.private_key_pem}
-    values = {name: f"{PLANTED} {name}\n{part.bytes().decode()}" for name, part in parts.items()}
-    return {**values, "unused": PLANTED}
 
 
 class Receiver:
@@ -122,7 +113,7 @@ async def deployed(hub: RunningHub, ids: list[str]) -> str:
 
 @pytest.mark.timeout(600)
 async def test_planted_secrets_reach_their_agents_and_nothing_else(tmp_path: Path) -> None:
-    key_file, values = tmp_path / "secrets.key", planted_secrets()
+    key_file, values = tmp_path / "secrets.key", {**planted_certificate(), "unused": PLANTED}
     key_file.write_bytes(OLD_KEY)
     async with AsyncExitStack() as stack:
         receiver, webhook = await stack.enter_async_context(receiving())
