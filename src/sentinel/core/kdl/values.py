@@ -175,7 +175,7 @@ def _skip_list(scanner: Scanner) -> None:
 def _end_of_nested_list(scanner: Scanner) -> int | None:
     """Return where a list with lists or blocks in it ends.
 
-    One that starts with the name of a node is none: its brackets should be braces.
+    Brackets around the name of a node should be braces, so they are not a list.
     """
     if scanner.open_lists == _MAX_OPEN_LISTS or _JSON_LIST.match(scanner.text, scanner.start) is None:
         return None
