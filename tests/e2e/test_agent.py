@@ -12,9 +12,12 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench.processes import memory
+from sentinel.core.agent.apply import Step
+from sentinel.core.agent.state import AgentState
 from tests.support.hub.planted_secrets import PLANTED, planted_certificate
 from tests.support.missing_service import skip_or_fail
 from tests.support.processes.agent import AgentProcess, Host
@@ -30,8 +33,10 @@ SESSION_STEPS = ("hub.registered", "stream.opened", "config.fetched", "apply.don
 UPSTREAM = """
 upstreams { upstream "api" { target "127.0.0.1:9"; tls { cert secret="api-cert"; key secret="api-key" } } }
 """
-CRASH_POINTS = range(3, 19, 3)
-"""Writes of an agent, of which the first two are at its start."""
+CRASH_POINTS = range(3, 60)
+"""Writes of an agent, of which the first two are at its start. A deployment needs about 30."""
+APPLYING = (Step.RENDERING, Step.TESTING, Step.WRITING, Step.RELOADING, Step.CHECKING)
+"""The steps of an apply that succeeds."""
 RESTRICTED = ("-m", "tests.e2e.system_calls")
 
 
@@ -155,11 +160,13 @@ async def test_a_killed_hub_changes_nothing_for_the_proxy(database_url: str, tmp
     assert len(absences) <= 2  # before the first hub, and before the second one
 
 
+@pytest.mark.timeout(900)
 async def test_an_agent_killed_during_deployments_says_afterwards_how_they_ended(
     database_url: str, tmp_path: Path
 ) -> None:
     async with serving(database_url, INTERVAL) as hub:
-        host = Host(tmp_path / "host", hub=hub.address)
+        host, steps = Host(tmp_path / "host", hub=hub.address), set[Step]()
+        host.settings["proxy"]["test_command"] = ["grep", "listeners", "{config}"]
         await hub.save(*(host.content(f"version-{point}") for point in CRASH_POINTS))
         async with host.serving():
             async with host.agent():
@@ -177,12 +184,17 @@ async def test_an_agent_killed_during_deployments_says_afterwards_how_they_ended
                             "strategy": "all_at_once",
                         },
                     )
-                    assert await agent.exit_code() == -signal.SIGKILL
+                    if not await _is_killed(agent, hub, deployment["id"]):
+                        break
+                state = (host.folder / "state" / "state.json").read_bytes()
+                apply = msgspec.json.decode(state, type=AgentState).apply
+                steps |= set() if apply is None else {apply.step}
 
                 async with host.agent():
                     assert await _until_over(hub, deployment["id"]) == "completed"
                     await hub.until_instance("edge-1", in_sync=True, assigned=f"api@{version}", state="online")
                 assert await host.name() == f"version-{point}"
+        assert steps == {*APPLYING}
 
 
 async def test_what_was_measured_while_the_network_was_cut_is_delivered(
@@ -394,6 +406,23 @@ async def test_an_agent_stays_within_its_memory(hub: RunningHub, tmp_path: Path)
 def _steps(agent: AgentProcess, *, since: int) -> list[str]:
     """Return what happened in the session, in order."""
     return [line["event"] for line in agent.lines[since:] if line.get("event") in SESSION_STEPS]
+
+
+async def _is_killed(agent: AgentProcess, hub: RunningHub, deployment_id: str) -> bool:
+    """Wait until the agent is killed, or the deployment is over before that."""
+    killed = asyncio.create_task(agent.exit_code(timeout=240))
+    over = asyncio.create_task(_until_over(hub, deployment_id))
+    try:
+        await asyncio.wait({killed, over}, return_when=asyncio.FIRST_COMPLETED)
+        if not killed.done():
+            assert over.result() == "completed"
+            return False
+        assert killed.result() == -signal.SIGKILL
+        return True
+    finally:
+        killed.cancel()
+        over.cancel()
+        await asyncio.gather(killed, over, return_exceptions=True)
 
 
 async def _until_over(hub: RunningHub, deployment_id: str) -> str:
